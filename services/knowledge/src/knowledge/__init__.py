@@ -1,0 +1,1 @@
+"""The knowledge gateway: retrieve wide, rerank sharp, never late, never silent, never leaking."""

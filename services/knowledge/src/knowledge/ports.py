@@ -1,0 +1,133 @@
+"""The seams to the outside: the search backend, the embedder, the reranker. Adapters implement them, `app` wires them."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+from knowledge.models import (
+    Embeddings,
+    LegQuery,
+    LegResult,
+    Record,
+    Reranking,
+    StoredChunk,
+    StoredDocument,
+    Visibility,
+    WriteFailure,
+)
+
+
+class SearchBackend(Protocol):
+    """Finds passages. Fusion, floors and everything after are the gateway's, so that all backends rank by the same rules."""
+
+    async def msearch(self, queries: Sequence[LegQuery], timeout_s: float) -> list[LegResult]:
+        """Run all legs in one round trip; one result a query, in order.
+
+        Hits come ordered by (score desc, chunk id asc), at most `size` of them. Every leg applies the visibility and the
+        filters while it searches, never afterwards. A vector hit's score is the raw cosine.
+
+        Raises:
+            BackendError: nothing could be asked at all (connection, overall time-out).
+        """
+        ...
+
+    async def ready(self) -> bool:
+        """Whether the backend answers and its index is the expected one; bounded to about two seconds, raises nothing."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections and files."""
+        ...
+
+
+class DocumentStore(Protocol):
+    """Keeps chunks. What a write acknowledges is searchable."""
+
+    async def open(self, *, fingerprint: str | None, dimension: int | None) -> None:
+        """Create the index if it is absent, else check that it fits. Idempotent, safe with several processes.
+
+        `fingerprint` and `dimension` of the embedding model; None where they are not known yet: an absent index is then
+        created at the first write that knows them, and searches of an absent index find nothing.
+
+        Raises:
+            IndexMismatch: the index holds vectors of another model or dimension, or a mapping that does not fit.
+            BackendError: the backend cannot be reached.
+        """
+        ...
+
+    async def stored_chunks(self, tenant: str, document_id: str) -> list[StoredChunk]:
+        """The chunks of a document, whoever may see them."""
+        ...
+
+    async def stored_vectors(self, tenant: str, embed_hashes: Sequence[str]) -> dict[str, tuple[float, ...]]:
+        """Vectors that the tenant already has, by embed_hash: nothing is embedded twice."""
+        ...
+
+    async def write(self, tenant: str, upserts: Sequence[Record], delete_ids: Sequence[str]) -> list[WriteFailure]:
+        """Write and delete chunks of one tenant; searchable on return. Other chunks go in even if one is refused."""
+        ...
+
+    async def document(self, document_id: str, visibility: Visibility) -> StoredDocument | None:
+        """The chunks of a document that are visible; None if there are none, absent or hidden."""
+        ...
+
+    async def permissions(self, tenant: str, document_id: str) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """(allowed_roles, allowed_subjects) of a stored document, for the audit; None if it is absent."""
+        ...
+
+    async def delete_document(self, tenant: str, document_id: str) -> int:
+        """Remove a document; unsearchable on return. Returns the number of chunks removed."""
+        ...
+
+    async def document_ids(self, tenant: str, source: str) -> set[str]:
+        """The documents that a source has put in."""
+        ...
+
+
+class Backend(SearchBackend, DocumentStore, Protocol):
+    """Both halves in one adapter."""
+
+
+class Embedder(Protocol):
+    """Turns texts into vectors."""
+
+    async def embed(self, texts: Sequence[str], kind: Literal["query", "passage"], timeout_s: float) -> Embeddings:
+        """Embed all texts in one call within `timeout_s` seconds.
+
+        Raises:
+            EmbeddingError: failed, late, or not the expected shape.
+        """
+        ...
+
+    async def info(self, timeout_s: float) -> dict[str, Any]:
+        """The service's `/info`. Raises EmbeddingError."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        ...
+
+
+class Reranker(Protocol):
+    """Scores (query, document) pairs."""
+
+    provider: str
+    model: str
+    """As configured, for reports when the provider was not heard; empty if the provider decides."""
+    answer_margin_s: float
+    """By how much a deadline handed to the provider must be shorter than the wait, so that its partial answer arrives in time."""
+
+    async def rerank(self, query: str, documents: Sequence[str], wait_s: float) -> Reranking:
+        """Score all documents, or as many as fit, within `wait_s` seconds. The answer is decoded but not checked.
+
+        Raises:
+            RerankError: with the fallback reason.
+        """
+        ...
+
+    async def info(self, timeout_s: float) -> dict[str, Any] | None:
+        """The provider's declared limits, None where it declares none. Raises RerankError."""
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        ...

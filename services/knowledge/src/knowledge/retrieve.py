@@ -1,0 +1,209 @@
+"""Retrieve and fuse: embed once, search once, then floors, prior, fusion and identifier tiers.
+
+Everything here works on what the permission filter let through; nothing here can widen it.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from knowledge.deadline import Deadline
+from knowledge.errors import BackendError, DeadlineExceeded, EmbeddingError, SearchUnavailable
+from knowledge.fusion import LegList, fuse
+from knowledge.identifiers import Identifiers, query_identifiers, tiers
+from knowledge.models import Candidate, Degraded, Hit, Leg, LegQuery, LegResult, Query, Scope, Visibility
+from knowledge.ports import Embedder, SearchBackend
+from knowledge.settings import SearchSettings, TimeSettings
+from knowledge.telemetry import Instruments
+
+EMBEDDING_SHARE = 0.6
+"""The part of the time left that embedding may use up: a late embedding must leave the lexical legs time to answer."""
+
+NO_FLOOR_WARNING = "min_similarity: not applied, because the vector leg is degraded"
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeHybrid:
+    """The hybrid list of one scope, best first."""
+
+    scope: Scope
+    candidates: tuple[Candidate, ...]
+    degraded: tuple[Degraded, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """One leg query with its place: which scope and which sub-query it belongs to."""
+
+    scope: int
+    sub_query: int
+    query: LegQuery
+
+
+class Retriever:
+    """Turns a query into the hybrid list of each of its scopes."""
+
+    def __init__(
+        self,
+        backend: SearchBackend,
+        embedder: Embedder,
+        *,
+        search: SearchSettings,
+        time: TimeSettings,
+        initial_k: int,
+        metrics: Instruments,
+    ) -> None:
+        self._backend = backend
+        self._embedder = embedder
+        self._search = search
+        self._time = time
+        self._initial_k = initial_k
+        self._metrics = metrics
+        self._weights: Mapping[Leg, float] = {
+            Leg.LEXICAL: search.lexical_weight,
+            Leg.VECTOR: search.vector_weight,
+            Leg.IDENTIFIER: search.identifier_weight,
+        }
+
+    async def retrieve(self, query: Query, visibility: Visibility, deadline: Deadline) -> list[ScopeHybrid]:
+        """The hybrid list of each scope, in request order.
+
+        Raises:
+            SearchUnavailable: no scope had a leg that answered.
+            DeadlineExceeded: the time was gone before any leg answered.
+        """
+        vectors = await self._embed(query.searched, deadline)
+        identifiers = query_identifiers((query.text, *query.sub_queries))
+        bodies = self._bodies(query, visibility, vectors, identifiers)
+        results = await self._msearch(bodies, deadline)
+        hybrids = []
+        for index, scope in enumerate(query.scopes):
+            own = [(body, result) for body, result in zip(bodies, results, strict=True) if body.scope == index]
+            if all(result.failed for body, result in own if body.query.leg is not Leg.IDENTIFIER):
+                own = []
+            hybrids.append(self._hybrid(query, scope, own, identifiers, vector_missing=vectors is None) if own else None)
+        if all(hybrid is None for hybrid in hybrids):
+            raise SearchUnavailable("No leg of the search answered; try again.", retry_after_s=1)
+        failed = (Degraded.LEXICAL, Degraded.VECTOR)
+        return [hybrid or ScopeHybrid(scope, (), failed) for hybrid, scope in zip(hybrids, query.scopes, strict=True)]
+
+    async def _embed(self, texts: Sequence[str], deadline: Deadline) -> tuple[tuple[float, ...], ...] | None:
+        """One call for all sub-queries; None if it failed or was late: the lexical legs answer then."""
+        wait = min(self._time.embedding_timeout_s, deadline.left() * EMBEDDING_SHARE)
+        with self._metrics.stage("embed"):
+            try:
+                async with asyncio.timeout(wait):
+                    return (await self._embedder.embed(texts, "query", wait)).vectors
+            except (EmbeddingError, TimeoutError):
+                return None
+
+    def _bodies(
+        self, query: Query, visibility: Visibility, vectors: Sequence[tuple[float, ...]] | None, identifiers: Identifiers
+    ) -> list[_Body]:
+        bodies: list[_Body] = []
+        for scope_index, scope in enumerate(query.scopes):
+            depth = max(self._search.retrieval_depth, self._initial_k, scope.top_k)
+            for sub_query, text in enumerate(query.searched):
+                base = LegQuery(Leg.LEXICAL, visibility, depth, scope.filters, text=text, language=query.language)
+                legs = [base]
+                if vectors is not None:
+                    legs.append(replace(base, leg=Leg.VECTOR, text="", vector=vectors[sub_query]))
+                if sub_query == 0 and identifiers.all:
+                    # The identifiers of all sub-queries are looked up once a scope: they do not depend on the sub-query.
+                    legs.append(replace(base, leg=Leg.IDENTIFIER, text="", identifiers=identifiers.all))
+                bodies.extend(_Body(scope_index, sub_query, leg) for leg in legs)
+        return bodies
+
+    async def _msearch(self, bodies: Sequence[_Body], deadline: Deadline) -> list[LegResult]:
+        wait = deadline.cap(self._time.retrieval_timeout_s)
+        with self._metrics.stage("retrieve"):
+            try:
+                async with asyncio.timeout(wait):
+                    return await self._backend.msearch([body.query for body in bodies], wait)
+            except (BackendError, TimeoutError) as error:
+                if deadline.left() <= 0:
+                    raise DeadlineExceeded("The deadline passed before any leg of the search had answered.") from error
+                raise SearchUnavailable("The search backend did not answer; try again.", retry_after_s=1) from error
+
+    def _hybrid(
+        self,
+        query: Query,
+        scope: Scope,
+        own: Sequence[tuple[_Body, LegResult]],
+        identifiers: Identifiers,
+        *,
+        vector_missing: bool,
+    ) -> ScopeHybrid:
+        """Floor, prior, fusion and tiers of one scope."""
+        degraded = _degradation([(body.query.leg, result) for body, result in own], vector_missing=vector_missing)
+        strong = frozenset(identifiers.strong)
+        lists = [LegList(body.query.leg, body.sub_query, result.hits) for body, result in own]
+        warnings: tuple[str, ...] = ()
+        if scope.min_similarity is not None:
+            if Degraded.VECTOR in degraded:
+                warnings = (NO_FLOOR_WARNING,)
+            else:
+                lists = apply_floor(lists, scope.min_similarity, strong, drop_lexical=query.drop_lexical_below_floor)
+        if query.use_importance:
+            lists = [_by_importance(one) if one.leg is Leg.VECTOR else one for one in lists]
+        lists = [order_identifier_leg(one, lists) if one.leg is Leg.IDENTIFIER else one for one in lists]
+        fused = fuse(lists, self._weights, self._search.rrf_k, len(query.searched))
+        ranked = tiers(fused, [len(strong.intersection(candidate.passage.identifiers)) for candidate in fused])
+        wanted = frozenset(identifiers.all)
+        candidates = tuple(
+            replace(
+                candidate,
+                hybrid_rank=rank,
+                matched_identifiers=tuple(name for name in candidate.passage.identifiers if name in wanted),
+            )
+            for rank, candidate in enumerate(ranked[: max(self._initial_k, scope.top_k)], start=1)
+        )
+        return ScopeHybrid(scope, candidates, degraded, warnings)
+
+
+def _degradation(results: Sequence[tuple[Leg, LegResult]], *, vector_missing: bool) -> tuple[Degraded, ...]:
+    found = {Degraded(leg.value) for leg, result in results if result.failed}
+    if vector_missing:
+        found.add(Degraded.VECTOR)
+    if any(result.timed_out for _, result in results):
+        found.add(Degraded.TIMED_OUT)
+    if any(result.shards_failed for _, result in results):
+        found.add(Degraded.SHARDS)
+    return tuple(item for item in Degraded if item in found)
+
+
+def apply_floor(lists: Sequence[LegList], floor: float, strong: frozenset[str], *, drop_lexical: bool) -> list[LegList]:
+    """Take hits below `floor` (raw cosine) out of the vector leg; with `drop_lexical` also lexical hits not known to reach it.
+
+    Passages that hold a strong identifier of the query are exempt.
+    """
+    reached = {hit.passage.id for one in lists if one.leg is Leg.VECTOR for hit in one.hits if hit.score >= floor}
+
+    def stays(leg: Leg, hit: Hit) -> bool:
+        if strong.intersection(hit.passage.identifiers):
+            return True
+        if leg is Leg.VECTOR:
+            return hit.score >= floor
+        return hit.passage.id in reached or not drop_lexical
+
+    return [replace(one, hits=tuple(hit for hit in one.hits if stays(one.leg, hit))) for one in lists]
+
+
+def _by_importance(one: LegList) -> LegList:
+    ordered = sorted(one.hits, key=lambda hit: (-hit.score * hit.passage.importance, hit.passage.id))
+    return replace(one, hits=tuple(ordered))
+
+
+def order_identifier_leg(one: LegList, others: Sequence[LegList]) -> LegList:
+    """Order by (matched identifiers desc, best rank in any other leg asc, chunk id asc).
+
+    Many passages hold the same short term; among those the other legs know better than the order of their ids.
+    """
+    best: dict[str, int] = {}
+    for other in others:
+        if other.leg is not Leg.IDENTIFIER:
+            for rank, hit in enumerate(other.hits, start=1):
+                best[hit.passage.id] = min(rank, best.get(hit.passage.id, rank))
+    ordered = sorted(one.hits, key=lambda hit: (-hit.score, best.get(hit.passage.id, len(best) + 1), hit.passage.id))
+    return replace(one, hits=tuple(ordered))

@@ -1,0 +1,202 @@
+"""The gateway's settings: parsed once, grouped and frozen. Names and defaults are the contract; docs/settings.md lists them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+from urllib.parse import urlsplit
+
+from platformdirs import user_data_path
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+
+from knowledge.budget import settings_that_fit
+from servicekit.settings import ConfigurationError, SettingsGroup, load_group, suggest_unknown
+
+PREFIXES = (
+    *("SEARCH_", "EMBEDDED_", "EMBEDDING_", "OPENSEARCH_", "RETRIEVAL_", "RRF_", "LEXICAL_", "VECTOR_", "IDENTIFIER_"),
+    *("MIN_SIMILARITY", "USE_IMPORTANCE", "TEXT_FIELDS", "FILTERABLE_", "MAX_CONCURRENT_"),
+    *("RERANKER_", "RERANK_", "AUTH_", "KNOWLEDGE_"),
+)
+FIELD_NAME = r"^[a-z][a-z0-9_]{0,63}$"
+
+
+def _names(value: Any) -> Any:  # noqa: ANN401 - whatever a source holds; the field's type decides afterwards
+    return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[Annotated[str, Field(pattern=FIELD_NAME)], ...], BeforeValidator(_names)]
+
+
+class SearchSettings(SettingsGroup):
+    """Where passages are found and how legs are fused."""
+
+    search_backend: Literal["embedded", "opensearch"] = "embedded"
+    embedded_path: Path = Field(default_factory=lambda: user_data_path("knowledge-gateway") / "knowledge.db")
+    opensearch_url: str = ""
+    opensearch_index: str = Field("knowledge", pattern=r"^[a-z0-9][a-z0-9_-]{0,127}$")
+    opensearch_username: str = ""
+    opensearch_password: SecretStr = SecretStr("")
+    opensearch_ca_file: Path | None = None
+    embedding_url: str = "http://127.0.0.1:8080"
+    retrieval_depth: int = Field(50, ge=50, le=1000)
+    rrf_k: int = Field(60, ge=1, le=1000)
+    lexical_weight: float = Field(1.0, ge=0, le=100)
+    vector_weight: float = Field(1.0, ge=0, le=100)
+    identifier_weight: float = Field(1.0, ge=0, le=100)
+    min_similarity: float | None = Field(None, ge=-1, le=1)
+    use_importance: bool = False
+    text_fields: Names = ("title", "content")
+    filterable_fields: Names = ("language", "category", "tags")
+    max_concurrent_searches: int = Field(64, ge=1, le=4096)
+    knowledge_env: Literal["production", "development"] = "production"
+
+    @model_validator(mode="after")
+    def _complete(self) -> "SearchSettings":
+        if self.search_backend == "opensearch" and not self.opensearch_url:
+            message = "OPENSEARCH_URL is not set, and SEARCH_BACKEND is opensearch. Set it, or set SEARCH_BACKEND=embedded."
+            raise ValueError(message)
+        if not self.text_fields:
+            raise ValueError("TEXT_FIELDS is empty. Name at least one field, or unset it to use title,content.")
+        reserved = {"tenant", "allowed_roles", "allowed_subjects"}.intersection(self.filterable_fields)
+        if reserved:
+            message = f"FILTERABLE_FIELDS names {min(reserved)}, which the signed identity decides. "
+            raise ValueError(message + "Remove it, or unset FILTERABLE_FIELDS.")
+        return self
+
+
+class RerankerSettings(SettingsGroup):
+    """Who reranks, how much, how long."""
+
+    aliases: ClassVar[Mapping[str, str]] = {"RERANKER_CANDIDATES": "RERANKER_INITIAL_K", "RERANKER_TOP_N": "RERANKER_TOP_K"}
+
+    reranker_enabled: bool = True
+    reranker_provider: Literal["sidecar", "none"] = "sidecar"
+    reranker_url: str = ""
+    reranker_api_key: SecretStr = SecretStr("")
+    reranker_model: str = ""
+    reranker_initial_k: int = Field(15, ge=1, le=100)
+    reranker_max_document_chars: int = Field(500, ge=1, le=16_384)
+    reranker_max_query_chars: int = Field(500, ge=1, le=4096)
+    reranker_top_k: int = Field(5, ge=1, le=50)
+    reranker_timeout_s: float = Field(27.0, gt=0, le=600)
+    reranker_permanent_errors: Literal["fallback", "error"] = "fallback"
+    rerank_scored_chars_budget: int = Field(7500, ge=1)
+    rerank_excerpt: Literal["lead"] = "lead"
+
+    @model_validator(mode="after")
+    def _within_budget(self) -> "RerankerSettings":
+        ways = settings_that_fit(self.reranker_initial_k, self.reranker_max_document_chars, self.rerank_scored_chars_budget)
+        if ways is not None:
+            product = self.reranker_initial_k * self.reranker_max_document_chars
+            message = f"RERANKER_INITIAL_K x RERANKER_MAX_DOCUMENT_CHARS is {product}, over RERANK_SCORED_CHARS_BUDGET "
+            message += f"({self.rerank_scored_chars_budget}). Settings that fit: {ways[0]}; or {ways[1]}."
+            raise ValueError(message)
+        return self
+
+
+class TimeSettings(SettingsGroup):
+    """How long a request and its stages may take, in seconds."""
+
+    search_deadline_s: float = Field(30.0, ge=0.1, le=600)
+    embedding_timeout_s: float = Field(5.0, gt=0, le=600)
+    retrieval_timeout_s: float = Field(5.0, gt=0, le=600)
+
+
+class IdentitySettings(SettingsGroup):
+    """Who may ask: the signed token's rules."""
+
+    auth_jwt_secret: SecretStr = SecretStr("")
+    auth_jwks_url: str = ""
+    auth_issuer: str = ""
+    auth_audience: str = ""
+    auth_roles_claim: str = "roles"
+    auth_tenant_claim: str = "tenant"
+    auth_write_role: str = "knowledge-writer"
+    auth_operator_role: str = "knowledge-operator"
+    knowledge_env: Literal["production", "development"] = "production"
+
+    @property
+    def development(self) -> bool:
+        """Whether development conveniences are allowed."""
+        return self.knowledge_env == "development"
+
+    @field_validator("auth_jwks_url")
+    @classmethod
+    def _https_or_loopback(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if url and parts.scheme != "https" and not (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+            raise ValueError("AUTH_JWKS_URL must be https, or http on the loopback. Correct it, or use AUTH_JWT_SECRET.")
+        return url
+
+    @model_validator(mode="after")
+    def _one_key_source(self) -> "IdentitySettings":
+        secret = self.auth_jwt_secret.get_secret_value()
+        if bool(secret) == bool(self.auth_jwks_url):
+            which = "both set" if secret else "both unset"
+            message = f"AUTH_JWT_SECRET and AUTH_JWKS_URL are {which}. Set AUTH_JWKS_URL to use an identity provider, "
+            raise ValueError(message + "or AUTH_JWT_SECRET (32 bytes or more) to share a secret: exactly one of them.")
+        if secret and len(secret.encode()) < 32:
+            raise ValueError("AUTH_JWT_SECRET is shorter than 32 bytes. Set a longer one, or use AUTH_JWKS_URL instead.")
+        if not self.development and not self.auth_audience:
+            message = "AUTH_AUDIENCE is not set, and KNOWLEDGE_ENV is production. Set it to the audience of your tokens, "
+            raise ValueError(message + "or set KNOWLEDGE_ENV=development on a developer's machine.")
+        return self
+
+
+class ProcessSettings(SettingsGroup):
+    """What every service has."""
+
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All groups of the running gateway."""
+
+    search: SearchSettings
+    reranker: RerankerSettings
+    time: TimeSettings
+    identity: IdentitySettings
+    process: ProcessSettings
+
+
+GROUPS: tuple[type[SettingsGroup], ...] = (SearchSettings, RerankerSettings, TimeSettings, IdentitySettings, ProcessSettings)
+
+
+def load_settings() -> tuple[Settings, list[str]]:
+    """Parse and check everything; returns the settings and warnings about unknown names.
+
+    Raises:
+        ConfigurationError: names the setting and two ways out.
+    """
+    settings = Settings(
+        load_group(SearchSettings),
+        load_group(RerankerSettings),
+        load_group(TimeSettings),
+        load_group(IdentitySettings),
+        load_group(ProcessSettings),
+    )
+    check_nesting(settings.time, settings.reranker)
+    return settings, suggest_unknown(GROUPS, PREFIXES)
+
+
+def check_nesting(time: TimeSettings, reranker: RerankerSettings) -> None:
+    """Each inner time-out must end before the outer one, or an inner failure could never be told and fallen back from."""
+    outer = time.search_deadline_s
+    inner = {
+        "EMBEDDING_TIMEOUT_S": time.embedding_timeout_s,
+        "RETRIEVAL_TIMEOUT_S": time.retrieval_timeout_s,
+        "RERANKER_TIMEOUT_S": reranker.reranker_timeout_s,
+    }
+    for name, value in inner.items():
+        if value >= outer:
+            message = f"{name} ({value:g}) must be below SEARCH_DEADLINE_S ({outer:g}). "
+            raise ConfigurationError(message + f"Lower {name}, or raise SEARCH_DEADLINE_S.")

@@ -1,0 +1,57 @@
+"""ONNX Runtime sessions as a service on few cores wants them."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime as ort
+from numpy.typing import NDArray
+
+from modelkit.cpu import Cpus
+
+
+class OnnxModel:
+    """One graph on the CPU; several threads may run it at once.
+
+    Args:
+        path: the graph.
+        cpus: under a quota the threads of a run do not spin while they wait, which would burn what the quota pays for.
+        threads: how many threads one run uses; callers that run several at once take 1.
+    """
+
+    def __init__(self, path: Path, cpus: Cpus, *, threads: int = 1) -> None:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+        options.enable_mem_pattern = False  # lengths differ from run to run
+        options.log_severity_level = 3
+        spinning = "0" if cpus.quota_limited else "1"
+        options.add_session_config_entry("session.intra_op.allow_spinning", spinning)
+        self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        self._inputs = {each.name for each in self._session.get_inputs()}
+
+    @staticmethod
+    def run_options() -> ort.RunOptions:
+        """Options of one run. Setting `terminate` on them from another thread stops that run within milliseconds."""
+        options = ort.RunOptions()
+        # Without it the memory of the longest text ever seen is kept for good.
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        return options
+
+    def run(
+        self, ids: NDArray[np.int64], type_ids: NDArray[np.int64], options: ort.RunOptions | None = None
+    ) -> NDArray[np.float32]:
+        """Run one sequence, without padding.
+
+        Args:
+            ids: token ids, [S].
+            type_ids: 0 for the first text and 1 for the second of a BERT pair, [S]; left out where the graph has no such input.
+            options: from `run_options`, where the caller wants to be able to end the run.
+
+        Returns:
+            The graph's first output for this sequence, without the batch axis: [S, H] or [labels].
+        """
+        feeds = {"input_ids": ids[None, :], "attention_mask": np.ones((1, ids.size), np.int64), "token_type_ids": type_ids[None, :]}
+        used = {name: value for name, value in feeds.items() if name in self._inputs}
+        output = self._session.run(None, used, options or self.run_options())[0]
+        return np.asarray(output, np.float32)[0]

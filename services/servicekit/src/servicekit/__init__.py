@@ -1,0 +1,1 @@
+"""Plumbing that every service needs and that knows no word of the domain."""
