@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The embedding-service: query and passage vectors from a pinned model."""

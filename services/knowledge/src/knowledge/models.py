@@ -7,8 +7,8 @@ from typing import Any
 
 from knowledge.errors import FallbackReason
 
-Filters = Mapping[str, tuple[str, ...]]
-"""Field name -> accepted values (any of them). Several fields narrow together."""
+Filters = tuple[tuple[str, tuple[str, ...]], ...]
+"""Conditions that must all hold: (field name, accepted values, any of them). A field may stand in several conditions."""
 
 
 class Leg(StrEnum):
@@ -178,7 +178,7 @@ class LegQuery:
     leg: Leg
     visibility: Visibility
     size: int
-    filters: Filters = field(default_factory=dict)
+    filters: Filters = ()
     text: str = ""
     language: str | None = None
     vector: tuple[float, ...] = ()

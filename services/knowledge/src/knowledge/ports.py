@@ -131,3 +131,19 @@ class Reranker(Protocol):
     async def aclose(self) -> None:
         """Release connections."""
         ...
+
+
+class SigningKeys(Protocol):
+    """The public keys of the identity provider."""
+
+    async def key(self, kid: str | None) -> tuple[Any, str] | None:
+        """(key, its algorithm family's name) for a key id; None if the provider has no such key.
+
+        Raises:
+            KeysUnavailable: the keys cannot be fetched.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        ...

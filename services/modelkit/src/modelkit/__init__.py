@@ -14,20 +14,25 @@ from modelkit.errors import (
 from modelkit.fetch import cached, ensure
 from modelkit.manifest import ModelSpec, manifest
 from modelkit.progress import LineProgress, Progress
+from modelkit.serving import Background, Deadline, Gate, NotServed
 from modelkit.store import ModelFiles, default_cache
-from modelkit.tokenize import QueryTokens, Tokens, clean
+from modelkit.tokenize import QueryTokens, Tokens, is_blank, mend_surrogates
 
 __all__ = [
+    "Background",
     "ConversionError",
     "Cpus",
     "CrossEncoder",
     "DamagedFileError",
+    "Deadline",
     "Embedding",
     "Encoder",
+    "Gate",
     "LineProgress",
     "ModelError",
     "ModelFiles",
     "ModelSpec",
+    "NotServed",
     "Progress",
     "QueryTokens",
     "Tokens",
@@ -35,9 +40,10 @@ __all__ = [
     "UnknownModelError",
     "UnverifiedFileError",
     "cached",
-    "clean",
     "default_cache",
     "ensure",
+    "is_blank",
     "manifest",
+    "mend_surrogates",
     "usable_cpus",
 ]

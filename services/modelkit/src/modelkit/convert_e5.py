@@ -106,7 +106,7 @@ def read_weights(raw: bytes) -> tuple[dict[str, NDArray[np.float32]], Shape]:
 def convert(source: Path, target: Path, precision: str) -> None:
     """Write the model at `precision` (int8 or fp32) to `target`; `target` appears only when it is whole."""
     weights, shape = read_weights(source.read_bytes())
-    with TemporaryDirectory(dir=target.parent, prefix=".convert-") as scratch:
+    with TemporaryDirectory(dir=target.parent, prefix=".tmp-convert-") as scratch:
         full = Path(scratch) / "fp32.onnx"
         write_encoder(full, weights, shape)
         del weights

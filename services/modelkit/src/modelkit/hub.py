@@ -5,8 +5,7 @@ from functools import cached_property
 from pathlib import Path
 
 import httpx
-from huggingface_hub import constants, hf_hub_url
-from huggingface_hub.utils import build_hf_headers
+from huggingface_hub import constants, get_token, hf_hub_url
 
 from modelkit.errors import UnavailableError
 from modelkit.manifest import PinnedFile
@@ -54,7 +53,7 @@ class Hub:
             return False
         return status < 500 and status not in BLOCKED
 
-    def fetch(self, repository: str, revision: str, file: PinnedFile, target: Path, sha256: str, advance: Advance) -> None:
+    def fetch(self, repository: str, revision: str, file: PinnedFile, target: Path, *, sha256: str, advance: Advance) -> None:
         """Download one file to `target`; a partial download from before goes on where it stopped.
 
         Raises:
@@ -84,7 +83,9 @@ class Hub:
 
     def _stream(self, url: str, part: Path, advance: Advance) -> None:
         done = part.stat().st_size if part.exists() else 0
-        headers = {**build_hf_headers(), **({"Range": f"bytes={done}-"} if done else {})}
+        headers = {"Range": f"bytes={done}-"} if done else {}
+        if token := get_token():
+            headers["Authorization"] = f"Bearer {token}"
         with self._client.stream("GET", url, headers=headers) as response:
             if response.status_code == 416:  # nothing is left to send: the hash will tell whether that is right
                 return

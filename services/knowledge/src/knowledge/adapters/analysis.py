@@ -1,0 +1,101 @@
+"""Text analysis of the lexical leg: words, folding, stop words, stemming. One language family, one analyzer.
+
+Words are those of Unicode's segmentation (UAX#29): `pH-Wert` gives `pH` and `Wert`, `6.2` stays whole. German folds `ä`, `ae` and
+`a` to one form as Lucene's GermanNormalizationFilter does, so that each spelling finds the other.
+"""
+
+import unicodedata
+from collections.abc import Iterator
+
+import apsw.unicode
+import Stemmer
+
+from knowledge.adapters.stopwords import ENGLISH, GERMAN
+
+DE, EN, STD = "de", "en", "std"
+ANALYZERS = (DE, EN, STD)
+
+ANALYSIS_VERSION = 1
+"""Changes whenever a text would give other terms: an index built before does not fit any more."""
+
+MAX_QUERY_WORDS = 256
+"""Distinct words of a query that are searched; three fields of them stay below Lucene's limit of 1024 clauses."""
+
+MAX_WORD = 255
+"""Longer words are cut into pieces of this length, as Lucene's standard tokenizer does."""
+
+
+def analyzer_of(language: str | None) -> str:
+    """The analyzer for a language tag such as `de`, `de-AT` or `en_US`; the plain one for every other."""
+    primary = (language or "").replace("_", "-").split("-", 1)[0].casefold()
+    return primary if primary in (DE, EN) else STD
+
+
+def analyzers_of(language: str | None) -> tuple[str, ...]:
+    """The analyzers that a query in `language` searches; all of them where it names none."""
+    return ANALYZERS if language is None else (analyzer_of(language),)
+
+
+def words(text: str) -> Iterator[str]:
+    """The words of a text, as written."""
+    for word in apsw.unicode.word_iter(text):
+        for start in range(0, len(word), MAX_WORD):
+            yield word[start : start + MAX_WORD]
+
+
+def query_words(text: str) -> list[str]:
+    """The distinct words of a query, as written, at most `MAX_QUERY_WORDS`."""
+    found: dict[str, str] = {}
+    for word in words(text):
+        found.setdefault(word.casefold(), word)
+        if len(found) == MAX_QUERY_WORDS:
+            break
+    return list(found.values())
+
+
+def fold(word: str) -> str:
+    """One form for upper and lower case, accents and compatibility characters (`ß` becomes `ss`)."""
+    apart = unicodedata.normalize("NFKD", word.replace("\u2019", "'").casefold())
+    return "".join(character for character in apart if not unicodedata.combining(character))
+
+
+def fold_german(word: str) -> str:
+    """`fold`, and `ae`, `oe`, `ue` become the bare vowel, `ue` only where no vowel or q stands before it."""
+    folded: list[str] = []
+    umlaut = False
+    before = ""
+    for character in fold(word):
+        if character == "e" and umlaut:
+            umlaut = False
+        else:
+            umlaut = character in "ao" or (character == "u" and before not in tuple("aeiouqy"))
+            folded.append(character)
+        before = character
+    return "".join(folded)
+
+
+class Analyzer:
+    """Turns words into the terms that are indexed and searched. Not for several threads at once: stemmers keep state."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._fold = fold_german if name == DE else fold
+        stop_words = {DE: GERMAN, EN: ENGLISH}.get(name, frozenset[str]())
+        self._stop_words = frozenset(map(self._fold, stop_words))
+        language = {DE: "german", EN: "english"}.get(name)
+        self._stemmer = Stemmer.Stemmer(language) if language else None
+
+    def term(self, word: str) -> str | None:
+        """The term of a word; None for a stop word."""
+        folded = self._fold(word)
+        if not folded or folded in self._stop_words:
+            return None
+        if self._stemmer is None or not folded.replace("'", "").isalpha():
+            return folded
+        return str(self._stemmer.stemWord(folded))
+
+    def terms(self, text: str) -> Iterator[str]:
+        """The terms of a text, in order, repeated ones included."""
+        for word in words(text):
+            if term := self.term(word):
+                yield term

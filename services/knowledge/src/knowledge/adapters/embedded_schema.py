@@ -1,0 +1,187 @@
+"""The file of the embedded backend: its tables, its connections, and whether it fits what wants to use it."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import apsw
+import sqlite_vec
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
+
+from knowledge.adapters.analysis import ANALYSIS_VERSION, ANALYZERS, Analyzer
+from knowledge.adapters.stored import as_words, other_model
+from knowledge.errors import IndexMismatch
+
+SCHEMA_VERSION = 1
+APPLICATION_ID = 0x4B47_4657
+"""Marks the file as ours ("KGFW"), so that no foreign database is taken for an index."""
+
+SWITCH_TIMEOUT_S = 10.0
+
+TOKENIZER = "knowledge"
+LINKS = ("roles", "subjects", "tags", "identifiers", "facets")
+"""Tables of (value, passage): what a passage has several of and what filters ask for."""
+
+_TABLES = """
+CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
+CREATE TABLE passages (
+  key INTEGER PRIMARY KEY,
+  id TEXT NOT NULL,
+  tenant TEXT NOT NULL,
+  document_id TEXT NOT NULL,
+  chunk_key TEXT NOT NULL,
+  ordinal INTEGER NOT NULL,
+  source TEXT NOT NULL,
+  language TEXT NOT NULL,
+  analyzer TEXT NOT NULL,
+  category TEXT NOT NULL,
+  importance REAL NOT NULL,
+  embed_hash TEXT NOT NULL,
+  record_hash TEXT NOT NULL,
+  document_title TEXT NOT NULL,
+  title TEXT NOT NULL,
+  tags TEXT NOT NULL,
+  identifiers TEXT NOT NULL,
+  allowed_roles TEXT NOT NULL,
+  allowed_subjects TEXT NOT NULL,
+  metadata TEXT NOT NULL,
+  content TEXT NOT NULL,
+  text TEXT NOT NULL,
+  UNIQUE (tenant, id)
+);
+CREATE INDEX passages_by_document ON passages (tenant, document_id);
+CREATE INDEX passages_by_source ON passages (tenant, source, document_id);
+CREATE INDEX passages_by_embed_hash ON passages (tenant, embed_hash);
+CREATE TABLE vectors (passage INTEGER PRIMARY KEY REFERENCES passages (key) ON DELETE CASCADE, vector BLOB NOT NULL);
+"""
+_LINK = """
+CREATE TABLE passage_{name} (
+  value TEXT NOT NULL,
+  passage INTEGER NOT NULL REFERENCES passages (key) ON DELETE CASCADE,
+  PRIMARY KEY (value, passage)
+) WITHOUT ROWID;
+CREATE INDEX passage_{name}_by_passage ON passage_{name} (passage);
+"""
+_TEXT = """
+CREATE VIRTUAL TABLE text_{name} USING fts5 (text, content='', contentless_delete=1, tokenize='{tokenizer} {name}');
+CREATE TRIGGER text_{name}_deleted AFTER DELETE ON passages WHEN old.analyzer = '{name}'
+  BEGIN DELETE FROM text_{name} WHERE rowid = old.key; END;
+"""
+
+_Tokenize = Callable[[bytes, int, str | None], Iterator[str]]
+
+
+def connect(path: Path, *, busy_timeout_s: float, writer: bool) -> apsw.Connection:
+    """A connection with the vector functions and the tokenizers; a reader's cannot write.
+
+    Args:
+        path: the file; it must be there.
+        busy_timeout_s: how long a statement waits for another process.
+        writer: whether it may change the file.
+    """
+    connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    connection.set_busy_timeout(int(busy_timeout_s * 1000))
+    connection.enable_load_extension(True)
+    connection.load_extension(sqlite_vec.loadable_path())
+    connection.enable_load_extension(False)
+    connection.register_fts5_tokenizer(TOKENIZER, _tokenizer)
+    connection.pragma("foreign_keys", True)
+    # Every acknowledged write, a revoked permission above all, survives a loss of power: WAL alone saves it from `kill -9` only.
+    connection.pragma("synchronous", "FULL")
+    connection.pragma("query_only", not writer)
+    return connection
+
+
+def _tokenizer(_connection: apsw.Connection, args: list[str]) -> _Tokenize:
+    analyzer = Analyzer(args[0])
+
+    def tokenize(utf8: bytes, flags: int, _locale: str | None) -> Iterator[str]:
+        # A query comes as terms already, each quoted: stemming a stem again would give another term.
+        if flags & apsw.FTS5_TOKENIZE_QUERY:
+            yield utf8.decode()
+        else:
+            yield from analyzer.terms(utf8.decode())
+
+    return tokenize
+
+
+def prepare(connection: apsw.Connection, where: str, fingerprint: str | None, dimension: int | None) -> None:
+    """Create the tables where they are absent, else check that they fit; note the embedding model where it is new.
+
+    Raises:
+        IndexMismatch: a foreign file, another schema or text analysis, or another embedding model.
+    """
+    # Two processes must never both find the file empty, hence a writer from the beginning.
+    with transaction(connection, "IMMEDIATE"):
+        if connection.pragma("application_id") == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").get:
+            _create(connection)
+        check(connection, where, fingerprint, dimension)
+        if fingerprint is not None and dimension is not None:
+            connection.execute("INSERT OR IGNORE INTO meta VALUES ('fingerprint', ?), ('dimension', ?)", (fingerprint, dimension))
+    _keep_a_log(connection)
+
+
+@contextmanager
+def transaction(connection: apsw.Connection, mode: Literal["DEFERRED", "IMMEDIATE"]) -> Iterator[None]:
+    """All or nothing. DEFERRED reads one snapshot; IMMEDIATE is the one writer from its beginning."""
+    connection.execute(f"BEGIN {mode}")
+    try:
+        yield
+    except BaseException:
+        # A statement that ran into a full disk has rolled back by itself.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def _create(connection: apsw.Connection) -> None:
+    connection.execute(_TABLES)
+    for name in LINKS:
+        connection.execute(_LINK.format(name=name))
+    for name in ANALYZERS:
+        connection.execute(_TEXT.format(name=name, tokenizer=TOKENIZER))
+    versions = (SCHEMA_VERSION, ANALYSIS_VERSION)
+    connection.execute("INSERT INTO meta VALUES ('schema', ?), ('analysis', ?)", versions)
+    connection.pragma("application_id", APPLICATION_ID)
+
+
+def _keep_a_log(connection: apsw.Connection) -> None:
+    """Switch to a write-ahead log, so that readers never wait for a writer. SQLite's own waiting does not cover this switch."""
+    again = Retrying(
+        retry=retry_if_exception_type(apsw.BusyError),
+        stop=stop_after_delay(SWITCH_TIMEOUT_S),
+        wait=wait_random(0.01, 0.1),
+        reraise=True,
+    )
+    again(connection.pragma, "journal_mode", "wal")
+
+
+def check(connection: apsw.Connection, where: str, fingerprint: str | None, dimension: int | None) -> None:
+    """Whether an existing file fits. Raises IndexMismatch."""
+    if connection.pragma("application_id") != APPLICATION_ID:
+        raise IndexMismatch(f"{where} is the database of another program. Name another file in EMBEDDED_PATH, or move this one.")
+    meta = read_meta(connection)
+    found = (meta.get("schema"), meta.get("analysis"))
+    if found != (SCHEMA_VERSION, ANALYSIS_VERSION):
+        raise IndexMismatch(
+            f"{where} was built for schema {found[0]} and text analysis {found[1]}, this release needs {SCHEMA_VERSION} and "
+            f"{ANALYSIS_VERSION}. Ingest the documents again into a new file, or start the release it was built with."
+        )
+    if fingerprint is None or dimension is None or "fingerprint" not in meta:
+        return
+    if (meta["fingerprint"], meta["dimension"]) != (fingerprint, dimension):
+        stored = as_words(str(meta["fingerprint"]), int(str(meta["dimension"])))
+        raise IndexMismatch(other_model(where, stored=stored, wanted=as_words(fingerprint, dimension)))
+
+
+def read_meta(connection: apsw.Connection) -> dict[str, str | int]:
+    """What the file says of itself: `schema`, `analysis`, and `fingerprint` with `dimension` once they are known."""
+    return dict(connection.execute("SELECT name, value FROM meta"))
+
+
+def load_strings(stored: str) -> tuple[str, ...]:
+    """A list of strings as it stands in a column."""
+    return tuple(json.loads(stored))

@@ -1,0 +1,1 @@
+"""One file a rerank provider; all pass one contract suite."""

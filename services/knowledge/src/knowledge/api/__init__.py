@@ -1,0 +1,1 @@
+"""The HTTP API: thin endpoints over the pipeline and the ingestor."""

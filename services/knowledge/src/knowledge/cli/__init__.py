@@ -1,0 +1,24 @@
+"""The command `knowledge`: serve, ingest, search, token, doctor."""
+
+import typer
+
+from knowledge.cli.doctor import doctor
+from knowledge.cli.ingest import ingest
+from knowledge.cli.search import search
+from knowledge.cli.serve import serve
+from knowledge.cli.token import token
+
+app = typer.Typer(
+    name="knowledge",
+    help="Retrieve wide, rerank sharp, never late, never silent, never leaking.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (serve, ingest, search, token, doctor):
+    app.command()(command)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    app()

@@ -1,0 +1,134 @@
+"""`knowledge doctor`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import typer
+from rich.text import Text
+
+from knowledge.app import DISTRIBUTION, new_backend, new_embedder, new_reranker
+from knowledge.cli.common import EXIT_FAILED, configuration_errors, console
+from knowledge.errors import BackendError, EmbeddingError, RerankError
+from knowledge.rerank import PROBE_DOCUMENTS, PROBE_QUERY, check
+from knowledge.settings import Settings, load_settings
+from knowledge.telemetry import SERVICE
+from servicekit.telemetry import Telemetry, set_up_telemetry
+
+TIMEOUT_S = 10.0
+
+
+class Verdict(StrEnum):
+    """How a check went."""
+
+    OK = "ok"
+    WARNING = "warning"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor: what was checked, how it went, what to do."""
+
+    verdict: Verdict
+    subject: str
+    detail: str
+
+
+def doctor() -> None:
+    """Check settings, index, embedding-service and reranker; each line ok, warning or broken. Exit status 1 if any is broken."""
+    with configuration_errors():
+        settings, warnings = load_settings()
+    findings = [Finding(Verdict.OK, "settings", "budget fits, deadlines nest, exactly one source of signing keys")]
+    findings += [Finding(Verdict.WARNING, "settings", warning) for warning in warnings]
+    findings += asyncio.run(_examine(settings))
+    styles = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.BROKEN: "bold red"}
+    out = console()
+    for finding in findings:
+        out.print(
+            Text(f"{finding.verdict.value:8}", style=styles[finding.verdict]) + Text(f"{finding.subject}: {finding.detail}")
+        )
+    if any(finding.verdict is Verdict.BROKEN for finding in findings):
+        raise typer.Exit(EXIT_FAILED)
+
+
+async def _examine(settings: Settings) -> list[Finding]:
+    telemetry = set_up_telemetry(SERVICE, DISTRIBUTION)
+    checks: tuple[Callable[[Settings, Telemetry], AsyncIterator[Finding]], ...] = (_embedding_and_index, _reranker)
+    findings = [finding for one in checks async for finding in one(settings, telemetry)]
+    telemetry.shutdown()
+    return findings
+
+
+async def _embedding_and_index(settings: Settings, telemetry: Telemetry) -> AsyncIterator[Finding]:
+    embedder = new_embedder(settings.search, telemetry)
+    fingerprint, dimension = None, None
+    try:
+        info = await embedder.info(TIMEOUT_S)
+        fingerprint, dimension = info["fingerprint"], int(info["dimension"])
+        await embedder.embed(["ping"], "query", settings.time.embedding_timeout_s)
+        yield Finding(Verdict.OK, "embedding-service", f"{info.get('model')}, {dimension} dimensions")
+        yield _nesting("EMBEDDING_DEADLINE_S", info.get("deadline_s"), "EMBEDDING_TIMEOUT_S", settings.time.embedding_timeout_s)
+    except EmbeddingError as error:
+        advice = f"no vectors ({error}); start it, or correct EMBEDDING_URL. Searches answer from the lexical leg until then"
+        yield Finding(Verdict.BROKEN, "embedding-service", advice)
+    finally:
+        await embedder.aclose()
+    backend = new_backend(settings.search, telemetry)
+
+    async def open_index() -> str:
+        await backend.open(fingerprint=fingerprint, dimension=dimension)
+        if not await backend.ready():
+            raise BackendError("opened, but not ready")
+        return "open, and made for this embedding model" if fingerprint else "open"
+
+    yield await _try(f"index ({settings.search.search_backend})", open_index)
+    await backend.aclose()
+
+
+async def _reranker(settings: Settings, telemetry: Telemetry) -> AsyncIterator[Finding]:
+    reranker = new_reranker(settings.reranker, telemetry)
+    if reranker is None:
+        detail = "off or not configured: every search is answered in hybrid order; set RERANKER_URL to change that"
+        yield Finding(Verdict.WARNING, "reranker", detail)
+        return
+    try:
+        answer = await reranker.rerank(PROBE_QUERY, PROBE_DOCUMENTS, TIMEOUT_S)
+        check(answer, len(PROBE_DOCUMENTS))
+        yield Finding(Verdict.OK, "reranker", f"{answer.model} scored two passages ({answer.score_kind.value})")
+        info = await reranker.info(TIMEOUT_S) or {}
+        yield _nesting("RERANK_DEADLINE_S", info.get("deadline_s"), "RERANKER_TIMEOUT_S", settings.reranker.reranker_timeout_s)
+        yield _budget(info.get("scored_chars_budget"), settings.reranker.rerank_scored_chars_budget)
+    except RerankError as error:
+        detail = f"{error.reason.value}; start it, or correct RERANKER_URL, RERANKER_API_KEY or RERANKER_MODEL"
+        yield Finding(Verdict.BROKEN, "reranker", detail)
+    finally:
+        await reranker.aclose()
+
+
+async def _try(subject: str, work: Callable[[], Awaitable[str]]) -> Finding:
+    try:
+        return Finding(Verdict.OK, subject, await work())
+    except BackendError as error:
+        return Finding(Verdict.BROKEN, subject, str(error))
+
+
+def _nesting(inner: str, inner_s: object, outer: str, outer_s: float) -> Finding:
+    if isinstance(inner_s, int | float) and inner_s < outer_s:
+        return Finding(Verdict.OK, "deadlines", f"{inner} ({inner_s:g}) is below {outer} ({outer_s:g})")
+    detail = f"{inner} ({inner_s}) must be below {outer} ({outer_s:g}); lower the one or raise the other"
+    return Finding(Verdict.BROKEN, "deadlines", detail)
+
+
+def _budget(service: object, gateway: int) -> Finding:
+    if isinstance(service, int) and (service == 0 or service >= gateway):
+        return Finding(
+            Verdict.OK,
+            "budget",
+            f"the reranker-service accepts {service or 'any number of'} characters, the gateway sends {gateway}",
+        )
+    detail = (
+        f"RERANK_SCORED_CHARS_BUDGET is {service} in the reranker-service and {gateway} here; raise the one or lower the other"
+    )
+    return Finding(Verdict.BROKEN, "budget", detail)

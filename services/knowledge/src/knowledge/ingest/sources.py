@@ -1,0 +1,109 @@
+"""Reads a folder: YAML chunk files, JSONL, Markdown and plain text. Never fetches anything; one bad file never stops the rest."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from knowledge.ingest.documents import DocumentInput, Reject, validation_reason
+
+MAX_FILE_BYTES = 64 * 1024 * 1024
+SUFFIXES = (".yaml", ".yml", ".jsonl", ".ndjson", ".md", ".markdown", ".txt")
+DOCUMENT_FIELDS = frozenset(DocumentInput.model_fields) - {"markdown"}
+
+Item = tuple[str, DocumentInput | Reject]
+"""(place, what was found there)."""
+
+
+class _NoAliases(yaml.SafeLoader):
+    """The safe loader without aliases: a small file must not unfold into a large one."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.events.AliasEvent):
+            raise yaml.YAMLError("aliases are not allowed")
+        return super().compose_node(parent, index)
+
+
+def find_files(root: Path) -> list[Path]:
+    """The files of a folder that can be read, in a stable order. Hidden ones and links that lead out of it are left out."""
+    inside = root.resolve()
+    return sorted(
+        path
+        for path in root.rglob("*")
+        if path.suffix.lower() in SUFFIXES
+        and not any(part.startswith(".") for part in path.relative_to(root).parts)
+        and path.is_file()
+        and path.resolve().is_relative_to(inside)
+    )
+
+
+def read_file(path: Path, root: Path) -> Iterator[Item]:
+    """The documents of one file, and what of it cannot be taken."""
+    place = path.relative_to(root).as_posix()
+    name = path.relative_to(root).with_suffix("").as_posix()
+    kind = path.suffix.lower()
+    lines = kind in (".jsonl", ".ndjson")
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            yield place, Reject(place, f"larger than the limit of {MAX_FILE_BYTES} bytes", None if lines else name)
+            return
+        text = path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        yield place, Reject(place, f"cannot be read as UTF-8 text ({type(error).__name__})", None if lines else name)
+        return
+    if lines:
+        yield from _lines(text, place)
+    elif kind in (".yaml", ".yml"):
+        yield place, _yaml(text, place, name)
+    else:
+        yield place, _text(text, place, name, markdown=kind in (".md", ".markdown"))
+
+
+def _lines(text: str, place: str) -> Iterator[Item]:
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        where = f"{place} line {number}"
+        try:
+            raw = json.loads(line)
+        except (ValueError, RecursionError):
+            yield where, Reject(where, "not valid JSON")
+            continue
+        yield where, to_document(raw, where)
+
+
+def _yaml(text: str, place: str, name: str) -> DocumentInput | Reject:
+    try:
+        raw = yaml.load(text, Loader=_NoAliases)  # noqa: S506 - a subclass of the safe loader
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        mark = getattr(error, "problem_mark", None)
+        at = f" at line {mark.line + 1}" if mark is not None else ""
+        return Reject(place, f"not valid YAML{at}", name)
+    if not isinstance(raw, dict):
+        return Reject(place, "not a mapping with chunks", name)
+    fields = {str(key): value for key, value in raw.items()}
+    # Keys of a chunk file that are no field of a document are its metadata: nothing an author wrote is lost.
+    own = {key: value for key, value in fields.items() if key in DOCUMENT_FIELDS}
+    extra = {key: value for key, value in fields.items() if key not in DOCUMENT_FIELDS}
+    own["metadata"] = {**extra, **(own.get("metadata") or {})}
+    return to_document({"id": name, **own}, place)
+
+
+def _text(text: str, place: str, name: str, *, markdown: bool) -> DocumentInput | Reject:
+    title = Path(name).name
+    if markdown:
+        heading = next((line for line in text.splitlines() if line.startswith("# ")), "")
+        title = heading.removeprefix("# ").strip() or title
+    return to_document({"id": name, "title": title, "content": text, "markdown": markdown}, place)
+
+
+def to_document(raw: Any, place: str) -> DocumentInput | Reject:  # noqa: ANN401 - whatever the parser gave
+    """Validate one document; the reject names fields and limits, never values."""
+    try:
+        return DocumentInput.model_validate(raw)
+    except ValidationError as error:
+        given = raw.get("id") if isinstance(raw, dict) else None
+        return Reject(place, validation_reason(error), given if isinstance(given, str) else None)

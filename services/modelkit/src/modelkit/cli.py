@@ -1,0 +1,156 @@
+"""The command `knowledge-models`: which models there are, fetch them, check them, find them."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from modelkit.errors import DamagedFileError, ModelError
+from modelkit.fetch import cached, ensure
+from modelkit.manifest import ModelSpec, Precision, PrecisionSpec, manifest
+from modelkit.progress import stderr_progress
+from modelkit.selfcheck import run_checks
+from modelkit.store import default_cache, model_folder, read_receipt
+from servicekit.settings import ConfigurationError, SettingsGroup, load_group
+
+EXIT_FAILED = 1
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help="Model files of the Knowledge Gateway, each pinned by its sha256. They lie in MODEL_CACHE_DIR, or where that is not set "
+    "in your own cache folder, and are shared by all services on this machine.",
+)
+
+Models = Annotated[list[str] | None, typer.Argument(help="Ids from `knowledge-models list`.")]
+PrecisionOption = Annotated[str, typer.Option(help="int8, fp32, or auto for the first that the model has.")]
+CacheOption = Annotated[Path | None, typer.Option("--cache-dir", help="Another folder than MODEL_CACHE_DIR says.")]
+
+
+class CacheSettings(SettingsGroup):
+    """Where model files lie."""
+
+    model_cache_dir: Path | None = None
+
+
+def _cache(given: Path | None) -> Path:
+    return given or load_group(CacheSettings).model_cache_dir or default_cache()
+
+
+@app.command("list")
+def list_models(cache_dir: CacheOption = None) -> None:
+    """Show every model: what it is for, where it comes from, and whether it is here."""
+    cache = _cache(cache_dir)
+    for spec in manifest().models.values():
+        default = "  (the default of `fetch`)" if spec.id == manifest().default else ""
+        typer.echo(f"{spec.id}{default}")
+        typer.echo(f"    {spec.title}: {', '.join(spec.kinds)}; {spec.languages}; {spec.licence}")
+        for precision, chosen in spec.precisions.items():
+            here = "here" if read_receipt(model_folder(cache, spec, precision), precision) else "not fetched"
+            sources = ", then ".join(source.describe() for source in chosen.sources)
+            typer.echo(f"    {precision}: {here}; {_download(chosen)} from {sources}")
+    typer.echo(f"\nFiles are in {cache}.")
+
+
+def _download(chosen: PrecisionSpec) -> str:
+    files = chosen.sources[0].files
+    if any(file.unverified for file in files):
+        return "of a hash that nobody could check (pass it with --hash),"
+    return f"{sum(file.bytes or 0 for file in files) / 1e6:.0f} MB"
+
+
+@app.command()
+def fetch(
+    models: Models = None,
+    precision: PrecisionOption = "auto",
+    hashes: Annotated[
+        list[str] | None, typer.Option("--hash", help="PATH=SHA256 for a file that the manifest marks as unverified.")
+    ] = None,
+    cache_dir: CacheOption = None,
+) -> None:
+    """Fetch models (without a name: the one that the demo uses), check every file, convert where needed.
+
+    What is here already is checked and not fetched again; an interrupted fetch goes on where it stopped.
+    """
+    given = _parse_hashes(hashes or [])
+    for model_id in models or [manifest().default]:
+        files = ensure(model_id, _cache(cache_dir), stderr_progress(), precision=precision, hashes=given)
+        typer.echo(f"{model_id} ({files.precision}) is in {files.folder}")
+
+
+def _parse_hashes(pairs: Sequence[str]) -> dict[str, str]:
+    given = {}
+    for pair in pairs:
+        path, _, sha256 = pair.partition("=")
+        if len(sha256) != 64 or set(sha256.lower()) - set("0123456789abcdef"):
+            raise typer.BadParameter("write PATH=SHA256, the hash as 64 hex digits", param_hint="--hash")
+        given[path] = sha256.lower()
+    return given
+
+
+@app.command()
+def verify(models: Models = None, cache_dir: CacheOption = None) -> None:
+    """Check the files that are here (without a name: all of them): every sha256, then a few pairs against stored scores."""
+    cache = _cache(cache_dir)
+    chosen = [manifest().get(model_id) for model_id in models] if models else list(manifest().models.values())
+    verdicts = [
+        sound for spec in chosen for precision in spec.precisions if (sound := _verify(spec, precision, cache)) is not None
+    ]
+    if not verdicts:
+        typer.echo(
+            f"None of these models is in {cache}. Fetch one with `knowledge-models fetch`, or name another --cache-dir.", err=True
+        )
+        raise typer.Exit(EXIT_FAILED)
+    if not all(verdicts):
+        raise typer.Exit(EXIT_FAILED)
+
+
+def _verify(spec: ModelSpec, precision: Precision, cache: Path) -> bool | None:
+    """Whether this precision is sound; None where it is not here."""
+    name = f"{spec.id} ({precision})"
+    try:
+        files = cached(spec.id, cache, precision=precision)
+    except DamagedFileError as error:
+        typer.echo(f"{name}: {error}")
+        return False
+    if files is None:
+        return None
+    checks = run_checks(files)
+    failed = [check for check in checks if not check.passed]
+    verdict = "scores wrongly on this machine" if failed else "sound"
+    typer.echo(f"{name}: {verdict}; files as pinned, {len(checks) - len(failed)} of {len(checks)} stored scores met")
+    for check in failed:
+        typer.echo(f"    expected {check.check.expected:.3f} +- {check.check.tolerance:.2f}, got {check.score:.3f}")
+    return not failed
+
+
+@app.command("path")
+def show_path(
+    model: Annotated[
+        str | None, typer.Argument(help="An id from `knowledge-models list`; without one, the cache folder.")
+    ] = None,
+    precision: PrecisionOption = "auto",
+    cache_dir: CacheOption = None,
+) -> None:
+    """Print the folder of a model that is here, or of the cache."""
+    if model is None:
+        typer.echo(_cache(cache_dir))
+        return
+    spec = manifest().get(model)
+    chosen = spec.choose(precision)
+    folder = model_folder(_cache(cache_dir), spec, chosen)
+    if read_receipt(folder, chosen) is None:
+        typer.echo(f"{model} ({chosen}) is not here. Fetch it: knowledge-models fetch {model} --precision {chosen}", err=True)
+        raise typer.Exit(EXIT_FAILED)
+    typer.echo(folder)
+
+
+def main() -> None:
+    """Run the command; what is wrong with a model is one sentence and status 1."""
+    try:
+        app()
+    except (ModelError, ConfigurationError) as error:
+        typer.echo(f"knowledge-models: {error}", err=True)
+        sys.exit(EXIT_FAILED)

@@ -1,0 +1,155 @@
+"""The routes."""
+
+import asyncio
+import hmac
+import math
+import time
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
+
+from fastapi import APIRouter, Depends, Header, Request
+
+from modelkit import Background, Deadline, Gate, NotServed
+from modelkit.serving import Clock, deadline_of, timed_out
+from reranker.scheduler import Outcome, Scheduler
+from reranker.schemas import Info, RerankRequest, RerankResponse, Result, UnscoredResult
+from reranker.scorer import Scorer
+from reranker.settings import RerankSettings
+from reranker.telemetry import Instruments
+from servicekit.disconnect import ClientGoneError, run_until_disconnect
+from servicekit.problems import Problem
+
+MAX_IN_FLIGHT = 8
+MIN_RETRY_MS = 100
+
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    429: {"description": '`{"status": "busy", "retry_after_ms": n}`'},
+    503: {"description": '`{"status": "timeout"}` or `{"status": "loading", "retry_after_ms": n}`'},
+}
+
+
+@dataclass
+class Service:
+    """Everything a route needs."""
+
+    settings: RerankSettings
+    scheduler: Background[Scheduler]
+    info: Info
+    instruments: Instruments
+    clock: Clock
+    gate: Gate
+
+    async def rank(self, request: Request, body: RerankRequest) -> Outcome:
+        """Score, with the checks, the deadline, the limit on requests and the metrics around it."""
+        started, error = self.clock(), None
+        try:
+            self._check(body)
+            deadline = deadline_of(request, self.clock, self.settings.rerank_deadline_s, body.deadline_ms)
+            scheduler = self.scheduler.get()
+            with self.gate.entered(lambda: retry_after_ms(scheduler)):
+                return await self._rank(request, body, scheduler, deadline)
+        except NotServed as reason:
+            error = reason.status
+            raise
+        except (ClientGoneError, asyncio.CancelledError):
+            error = "cancelled"
+            raise
+        except Problem as problem:
+            error = problem.code
+            raise
+        finally:
+            self.instruments.request(self.clock() - started, error)
+
+    async def _rank(self, request: Request, body: RerankRequest, scheduler: Scheduler, deadline: Deadline) -> Outcome:
+        outcome = await run_until_disconnect(request, scheduler.rank(body.query, body.documents, deadline))
+        if outcome.missed("deadline") and not (body.allow_partial and outcome.scored):
+            raise timed_out()
+        return outcome
+
+    def _check(self, body: RerankRequest) -> None:
+        if body.model not in (None, "", self.info.model):
+            raise Problem(404, "unknown_model", f"model: this service has {self.info.model}")
+        budget = self.settings.rerank_scored_chars_budget
+        scored_chars = sum(map(len, body.documents))
+        if budget and scored_chars > budget:
+            raise Problem(
+                422,
+                "scored_chars_exceeded",
+                f"documents: {scored_chars} characters in all, over the budget of {budget} (RERANK_SCORED_CHARS_BUDGET)",
+                extra={"scored_chars": scored_chars, "budget": budget},
+            )
+
+
+def retry_after_ms(scheduler: Scheduler) -> int:
+    """When what waits now will be done."""
+    return max(MIN_RETRY_MS, math.ceil(scheduler.backlog_s() * 1000))
+
+
+def _service(request: Request) -> Service:
+    return cast("Service", request.app.state.service)
+
+
+async def _authorised(request: Request, authorization: Annotated[str | None, Header()] = None) -> None:
+    key = _service(request).settings.rerank_api_key
+    if key is None:
+        return
+    given = (authorization or "").encode("utf-8", "replace")
+    if not hmac.compare_digest(given, f"Bearer {key.get_secret_value()}".encode()):
+        headers = {"WWW-Authenticate": "Bearer"}
+        raise Problem(401, "unauthorized", "Authorization: the service's API key is required as a bearer token", headers=headers)
+
+
+router = APIRouter()
+
+
+@router.post(
+    "/rerank",
+    responses=RESPONSES,
+    response_model_exclude_none=True,
+    dependencies=[Depends(_authorised)],
+    summary="Scores of passages for a question",
+)
+async def rerank(request: Request, body: RerankRequest) -> RerankResponse:
+    """Passages are scored in the order given. A blank one is not run, and one whose score is no number is named.
+
+    A deadline that passes first makes the answer 503 `timeout`, or with `allow_partial` a `partial` one of what was scored by
+    then; with nothing scored it is 503 in any case. `allow_partial` speaks of the deadline only: one bad pair never fails a
+    request.
+    """
+    service = _service(request)
+    started = time.perf_counter()
+    outcome = await service.rank(request, body)
+    scorer = service.scheduler.get().scorer
+    complete = all(each.reason == "empty" for each in outcome.unscored)
+    if not complete:
+        service.instruments.partial()
+    return RerankResponse(
+        status="complete" if complete else "partial",
+        results=results_of(outcome, scorer)[: body.top_n],
+        unscored=[UnscoredResult(index=each.index, reason=each.reason) for each in outcome.unscored],
+        model=service.info.model,
+        revision=service.info.revision,
+        precision=service.info.precision,
+        score_kind=scorer.score_kind,
+        elapsed_ms=round((time.perf_counter() - started) * 1000, 1),
+    )
+
+
+def results_of(outcome: Outcome, scorer: Scorer) -> list[Result]:
+    """Results by (raw score descending, index ascending): the public score may be equal where the raw ones differ."""
+    return [
+        Result(
+            index=each.index,
+            score=scorer.public(each.raw),
+            logit=scorer.logit(each.raw),
+            truncated=each.truncated,
+            tokens=each.tokens,
+        )
+        for each in sorted(outcome.scored, key=lambda each: (-each.raw, each.index))
+    ]
+
+
+@router.get("/info", summary="Model, budget and limits")
+async def info(request: Request) -> Info:
+    """Known before the model is loaded."""
+    return _service(request).info

@@ -1,0 +1,158 @@
+"""Puts the service together."""
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+import structlog
+from fastapi import FastAPI
+
+from modelkit import Background, Gate, LineProgress, ModelSpec, UnknownModelError, ensure, manifest, usable_cpus
+from modelkit.serving import Arrival, Clock, install_not_served, run_model_service
+from reranker import telemetry
+from reranker.api import MAX_IN_FLIGHT, Service, router
+from reranker.pace import Pace
+from reranker.scheduler import Observer, Scheduler
+from reranker.schemas import MAX_BODY_BYTES, Info
+from reranker.scorer import Scorer, open_scorer
+from reranker.settings import NEIGHBOURS, PREFIXES, RerankSettings
+from servicekit.health import Readiness, probe_routes
+from servicekit.limits import BodyLimit
+from servicekit.logs import AccessLog
+from servicekit.problems import install_problem_handlers
+from servicekit.settings import ConfigurationError, load_group, suggest_unknown
+from servicekit.telemetry import instrument, set_up_telemetry
+
+DEFAULT_PORT = 8081
+GRACE_S = 26
+WARM_UP_QUERY = "Wie oft braucht die Monstera Wasser?"
+WARM_UP_PASSAGE = "Die Monstera braucht einmal in der Woche Wasser. "
+
+Load = Callable[[RerankSettings, Observer], Scheduler]
+
+log = structlog.get_logger(telemetry.SERVICE)
+
+
+def load_scheduler(settings: RerankSettings, observer: Observer) -> Scheduler:
+    """Fetch, verify, open and warm up the model.
+
+    Raises:
+        ModelError: it cannot be had, or is damaged.
+    """
+    progress = LineProgress(lambda line: log.info("model", detail=line))
+    files = ensure(settings.rerank_model, settings.model_cache_dir, progress, precision=settings.rerank_precision)
+    cpus, pace = usable_cpus(), Pace()
+    scorer = open_scorer(files, cpus)
+    warm_up(scorer, pace)
+    return Scheduler(scorer, cpus.count, pace, observer, time.monotonic)
+
+
+def warm_up(scorer: Scorer, pace: Pace, clock: Clock = time.monotonic) -> None:
+    """Run the largest shape and then some of the usual one, which is what the pace should remember."""
+    query = scorer.bind(WARM_UP_QUERY)
+    for repeat in (1000, 10, 10, 10):
+        pair = query.pair(WARM_UP_PASSAGE * repeat)
+        started = clock()
+        query.score(pair)
+        pace.learn(len(pair), clock() - started)
+
+
+def model_spec(settings: RerankSettings) -> ModelSpec:
+    """The manifest's entry for RERANK_MODEL, at RERANK_PRECISION.
+
+    Raises:
+        ConfigurationError: there is no such model, or it does not score pairs, or not at this precision.
+    """
+    rerankers = manifest().of_kind("cross-encoder", "late-interaction")
+    if settings.rerank_model not in rerankers:
+        raise ConfigurationError(f"RERANK_MODEL: choose one of {', '.join(rerankers)}, or unset it to use the default.")
+    spec = manifest().get(settings.rerank_model)
+    try:
+        spec.choose(settings.rerank_precision)
+    except UnknownModelError as error:
+        raise ConfigurationError(f"RERANK_PRECISION: {error}") from None
+    return spec
+
+
+def create_app(
+    settings: RerankSettings,
+    fail: Callable[[str], None],
+    *,
+    load: Load = load_scheduler,
+    clock: Clock = time.monotonic,
+) -> FastAPI:
+    """The app; the model is loaded in the background once it starts.
+
+    Args:
+        settings: parsed settings.
+        fail: ends the process with a sentence.
+        load: gives the scheduler.
+        clock: for deadlines.
+    """
+    spec = model_spec(settings)
+    providers = set_up_telemetry(telemetry.SERVICE, "knowledge-reranker")
+    meter = providers.meter(telemetry.SERVICE)
+    instruments = telemetry.Instruments(meter, spec.id, lambda: background.get().waiting if background.ready else 0)
+    background = Background(lambda: load(settings, instruments), fail)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        if settings.rerank_scored_chars_budget == 0:
+            log.warning("scored_chars_budget_off", detail="RERANK_SCORED_CHARS_BUDGET is 0: requests of any length are scored")
+        background.start()
+        yield
+        if background.ready:
+            background.get().close()
+        providers.shutdown()
+
+    async def readiness() -> Readiness:
+        return Readiness(background.ready, {"model": spec.id})
+
+    app = FastAPI(title=telemetry.SERVICE, version=version("knowledge-reranker"), lifespan=lifespan)
+    app.state.service = Service(
+        settings=settings,
+        scheduler=background,
+        info=service_info(spec, settings),
+        instruments=instruments,
+        clock=clock,
+        gate=Gate(MAX_IN_FLIGHT),
+    )
+    app.include_router(probe_routes(readiness, providers.registry))
+    app.include_router(router)
+    install_problem_handlers(app)
+    install_not_served(app)
+    app.add_middleware(BodyLimit, max_bytes=MAX_BODY_BYTES)
+    app.add_middleware(AccessLog)
+    app.add_middleware(Arrival, clock=clock)
+    instrument(app, providers)
+    return app
+
+
+def service_info(spec: ModelSpec, settings: RerankSettings) -> Info:
+    """What /info says."""
+    precision = spec.choose(settings.rerank_precision)
+    cross = "cross-encoder" in spec.kinds
+    return Info(
+        service=telemetry.SERVICE,
+        version=version("knowledge-reranker"),
+        model=spec.id,
+        revision=spec.precisions[precision].revision,
+        kind="cross-encoder" if cross else "late-interaction",
+        precision=precision,
+        score_kind="probability" if cross else "opaque",
+        deadline_s=settings.rerank_deadline_s,
+        scored_chars_budget=settings.rerank_scored_chars_budget,
+    )
+
+
+def _create(fail: Callable[[str], None]) -> FastAPI:
+    for warning in suggest_unknown([RerankSettings], PREFIXES):
+        if not any(name in warning.split() for name in NEIGHBOURS):
+            log.warning("unknown_setting", detail=warning)
+    return create_app(load_group(RerankSettings), fail)
+
+
+def main() -> None:
+    """The command `knowledge-reranker`."""
+    run_model_service(telemetry.SERVICE, DEFAULT_PORT, lambda: load_group(RerankSettings).log_level, _create, grace_s=GRACE_S)

@@ -1,0 +1,64 @@
+"""Every name that the service gives to telemetry."""
+
+from collections.abc import Callable, Iterable
+
+from opentelemetry.metrics import CallbackOptions, Meter, Observation
+
+SERVICE = "knowledge-reranker"
+
+REQUEST_DURATION = "gen_ai.server.request.duration"
+QUEUE_SIZE = "reranker.queue.size"
+PAIRS = "reranker.pairs"
+PAIR_DURATION = "reranker.pair.duration"
+SERVED_PARTIALS = "reranker.served.partials"
+
+OPERATION = "gen_ai.operation.name"
+MODEL = "gen_ai.request.model"
+ERROR = "error.type"
+OUTCOME = "reranker.pair.outcome"
+
+REQUEST_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+PAIR_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
+
+
+class Instruments:
+    """The service's metrics.
+
+    Args:
+        meter: makes them.
+        model: the model's id, on every point.
+        waiting: how many pairs are accepted and not started.
+    """
+
+    def __init__(self, meter: Meter, model: str, waiting: Callable[[], int]) -> None:
+        self._attributes = {MODEL: model}
+
+        def queue_size(_: CallbackOptions) -> Iterable[Observation]:
+            yield Observation(waiting(), self._attributes)
+
+        meter.create_observable_gauge(QUEUE_SIZE, [queue_size], unit="{pair}", description="Pairs accepted and not started")
+        self._duration = meter.create_histogram(
+            REQUEST_DURATION,
+            unit="s",
+            description="Time to answer a rerank request",
+            explicit_bucket_boundaries_advisory=REQUEST_BUCKETS,
+        )
+        self._pair_duration = meter.create_histogram(
+            PAIR_DURATION, unit="s", description="Time to run one pair", explicit_bucket_boundaries_advisory=PAIR_BUCKETS
+        )
+        self._pairs = meter.create_counter(PAIRS, unit="{pair}", description="Pairs by outcome: scored, deadline, empty, nan")
+        self._partials = meter.create_counter(SERVED_PARTIALS, unit="{response}", description="Answers that miss scores")
+
+    def request(self, seconds: float, error: str | None = None) -> None:
+        """One request; `error` is the reason of one that got no scores."""
+        self._duration.record(seconds, {OPERATION: "rerank", **self._attributes, **({ERROR: error} if error else {})})
+
+    def pair(self, outcome: str, seconds: float | None = None) -> None:
+        """One pair, and how long its run took if it was run."""
+        self._pairs.add(1, {OUTCOME: outcome, **self._attributes})
+        if seconds is not None:
+            self._pair_duration.record(seconds, self._attributes)
+
+    def partial(self) -> None:
+        """An answer with status `partial`."""
+        self._partials.add(1, self._attributes)
