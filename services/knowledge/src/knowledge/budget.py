@@ -1,6 +1,7 @@
 """The budget of what is scored: `INITIAL_K x MAX_DOCUMENT_CHARS <= RERANK_SCORED_CHARS_BUDGET`, in code points.
 
-It limits what a reranker is sent, never how many results come back.
+It limits what a reranker is sent, never how many results come back. `settings` refuses values that break it; this module
+keeps a request within them.
 """
 
 from collections.abc import Sequence
@@ -10,16 +11,8 @@ import regex
 from knowledge.models import Candidate
 
 GRAPHEME = regex.compile(r"\X")
-
-
-def settings_that_fit(initial_k: int, max_document_chars: int, budget: int) -> tuple[str, str] | None:
-    """None if the settings fit the budget, else two changes of which either makes them fit."""
-    if initial_k * max_document_chars <= budget:
-        return None
-    fewer = f"RERANKER_INITIAL_K={max(1, budget // max_document_chars)} with RERANKER_MAX_DOCUMENT_CHARS="
-    fewer += str(min(max_document_chars, budget))
-    shorter = f"RERANKER_INITIAL_K={min(initial_k, budget)} with RERANKER_MAX_DOCUMENT_CHARS={max(1, budget // initial_k)}"
-    return fewer, shorter
+MAX_LOOKAHEAD = 64
+"""Code points beyond the limit that are looked at: enough to see that a grapheme goes on."""
 
 
 def cut(text: str, max_chars: int) -> str:
@@ -30,14 +23,13 @@ def cut(text: str, max_chars: int) -> str:
     """
     if len(text) <= max_chars:
         return text
-    # A grapheme is rarely long: looking back a little finds the boundary without walking the whole text.
-    start = max(0, max_chars - 64)
-    end = start
-    for match in GRAPHEME.finditer(text, start):
+    end = 0
+    # From the start: where a pair of regional indicators begins cannot be told from its middle.
+    for match in GRAPHEME.finditer(text, 0, max_chars + MAX_LOOKAHEAD):
         if match.end() > max_chars:
             break
         end = match.end()
-    return text[:end] if end > start else text[:max_chars]
+    return text[: end or max_chars]
 
 
 def share_heads(scopes: Sequence[Sequence[Candidate]], depth: int) -> list[int]:

@@ -10,7 +10,6 @@ from urllib.parse import urlsplit
 from platformdirs import user_data_path
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from knowledge.budget import settings_that_fit
 from servicekit.settings import ConfigurationError, SettingsGroup, load_group, suggest_unknown
 
 PREFIXES = (
@@ -26,6 +25,16 @@ def _names(value: Any) -> Any:  # noqa: ANN401 - whatever a source holds; the fi
 
 
 Names = Annotated[tuple[Annotated[str, Field(pattern=FIELD_NAME)], ...], BeforeValidator(_names)]
+
+
+def settings_that_fit(initial_k: int, max_document_chars: int, budget: int) -> tuple[str, str] | None:
+    """None if the settings fit the budget, else two changes of which either makes them fit."""
+    if initial_k * max_document_chars <= budget:
+        return None
+    fewer = f"RERANKER_INITIAL_K={max(1, budget // max_document_chars)} with RERANKER_MAX_DOCUMENT_CHARS="
+    fewer += str(min(max_document_chars, budget))
+    shorter = f"RERANKER_INITIAL_K={min(initial_k, budget)} with RERANKER_MAX_DOCUMENT_CHARS={max(1, budget // initial_k)}"
+    return fewer, shorter
 
 
 class SearchSettings(SettingsGroup):

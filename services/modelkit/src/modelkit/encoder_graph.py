@@ -81,7 +81,7 @@ class _GraphBuilder:
 
     def _constant(self, name: str, value: NDArray[Any]) -> str:
         if name not in self._constants:
-            self._constants[name] = numpy_helper.from_array(np.ascontiguousarray(value), name)
+            self._constants[name] = numpy_helper.from_array(np.array(value, order="C"), name)
         return name
 
     def _weight(self, name: str) -> str:

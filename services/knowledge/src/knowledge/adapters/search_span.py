@@ -38,6 +38,6 @@ def search_span(tracer: Tracer, system: str, index: str, bodies: int) -> Iterato
         try:
             yield SearchSpan(span)
         except BaseException as error:
-            span.set_attribute(ERROR_TYPE, type(error.__cause__ or error).__name__)
+            span.set_attribute(ERROR_TYPE, type(error.__context__ or error).__name__)
             span.set_status(Status(StatusCode.ERROR))
             raise

@@ -1,0 +1,79 @@
+# Knowledge Gateway. `make` lists the targets. Python 3.11+ and a package registry are all that demo needs; see `make prerequisites`.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+TOOLS := $(CURDIR)/.tools
+BIN := $(CURDIR)/.venv/bin
+# The project's own tools come first, a pinned uv among them.
+export PATH := $(BIN):$(TOOLS)/uv/bin:$(PATH)
+export PYTHONDONTWRITEBYTECODE := 1
+export UV_PYTHON := $(PYTHON)
+
+CORPUS ?= examples/houseplants/corpus
+EVAL_DATA ?= examples/houseplants
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(TOOLS)/uv/bin/uv: | python
+	@if command -v uv >/dev/null && uv --version | grep -q '^uv $(UV_VERSION)'; then mkdir -p $(@D) && ln -sf "$$(command -v uv)" $@; \
+	else echo "installing uv $(UV_VERSION) into .tools"; $(PYTHON) -m venv $(TOOLS)/uv && $(TOOLS)/uv/bin/pip install -q uv==$(UV_VERSION); fi
+
+python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed (found $$($(PYTHON) -V 2>&1)); set PYTHON=python3.x or install it."; exit 1; }
+
+.venv/.synced: uv.lock pyproject.toml services/*/pyproject.toml | $(TOOLS)/uv/bin/uv
+	@echo "setting up .venv from uv.lock"
+	@uv sync --frozen --quiet && touch $@
+
+setup: .venv/.synced ## the virtual environment, from the lock file
+
+models: setup ## fetch and check the demo's and the tests' models
+	@knowledge-models fetch multilingual-e5-small ms-marco-minilm-l12-v2
+
+tools: setup ## what the tests need besides Python: an OpenSearch node
+	@python -m tests.parts.opensearch install
+
+prerequisites: ## what is missing on this machine, all at once
+	@$(PYTHON) -m tests.parts.prerequisites
+
+demo: setup ## set-up, models, corpus, services and a guided tour (CORPUS=DIR takes another corpus)
+	@python -m examples.demo demo --corpus "$(CORPUS)"
+
+up: setup ## the demo's services in the background; prints URLs and a token
+	@python -m examples.demo up --corpus "$(CORPUS)"
+
+down: ## stop what `make up` started
+	@if [ -x $(BIN)/python ]; then python -m examples.demo down; else echo "nothing is set up, so nothing runs"; fi
+
+check: setup ## lint, types, layers, unit tests, lock check, secret scan: the everyday loop
+	@uv lock --check --quiet
+	@ruff check --quiet . && ruff format --check --quiet .
+	@mypy
+	@lint-imports --no-logo 2>/dev/null | tail -1
+	@python -m tests.parts.secrets
+	@pytest -q services -m "not models and not opensearch"
+
+test: setup ## everything: check, contract suite on a real OpenSearch node, end to end with real weights
+	@mkdir -p .run
+	@python -m tests.parts.opensearch install >.run/opensearch-install.log 2>&1 & echo $$! >.run/opensearch-install.pid
+	@$(MAKE) check models
+	@echo "waiting for the OpenSearch node's files"; tail --pid="$$(cat .run/opensearch-install.pid)" -f /dev/null; cat .run/opensearch-install.log
+	@pytest services -m "models or opensearch"
+	@pytest tests
+
+cold-test: ## the same as `make test` with every cache in a fresh folder
+	@fresh=$$(mktemp -d); echo "caches in $$fresh"; \
+	env XDG_CACHE_HOME=$$fresh/cache UV_CACHE_DIR=$$fresh/uv PIP_CACHE_DIR=$$fresh/pip MAVEN_OPTS="-Dmaven.repo.local=$$fresh/m2" $(MAKE) test
+
+eval: setup ## ranking quality of each leg, hybrid and reranked (EVAL_DATA=DIR takes a folder of data sets)
+	@python -m tests.quality "$(EVAL_DATA)"
+
+bench: setup ## the gateway against its parts, as ratios; writes docs/benchmarks.md
+	@python -m tests.load
+
+.PHONY: help python setup models tools prerequisites demo up down check test cold-test eval bench

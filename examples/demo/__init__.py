@@ -1,0 +1,1 @@
+"""The demo: three services on loopback, a corpus, a guided tour."""

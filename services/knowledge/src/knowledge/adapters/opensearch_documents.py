@@ -1,0 +1,215 @@
+"""Documents in OpenSearch: write in bulk, delete by query, look up."""
+
+import hashlib
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from opensearchpy import AsyncOpenSearch
+from opensearchpy.exceptions import ConnectionError as Unreachable
+from opensearchpy.exceptions import ConnectionTimeout, TransportError
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    retry_if_result,
+    stop_after_attempt,
+    wait_random_exponential,
+)
+
+from knowledge.adapters.analysis import analyzer_of
+from knowledge.adapters.opensearch_client import error_type, translated
+from knowledge.adapters.opensearch_queries import Json
+from knowledge.adapters.stored import facets
+from knowledge.errors import BackendError
+from knowledge.models import Record, WriteFailure
+
+WRITE_TIMEOUT_S = 60.0
+BULK_BYTES = 5_000_000
+BULK_ITEMS = 500
+ATTEMPTS = 6
+PAGE = 500
+BUSY = 429
+
+
+def key(tenant: str, chunk_id: str) -> str:
+    """The `_id`: made of the tenant too, so that no write or delete ever meets another tenant's chunk."""
+    return hashlib.sha256(json.dumps([tenant, chunk_id]).encode()).hexdigest()
+
+
+def stored_source(record: Record) -> Json:
+    """A record as it is stored. Its text stands in the field of its language."""
+    copied = ("id", "tenant", "document_id", "chunk_key", "ordinal", "source", "document_title", "title", "content", "language")
+    lists = ("tags", "allowed_roles", "allowed_subjects", "identifiers")
+    source: Json = {name: getattr(record, name) for name in (*copied, "category", "importance", "embed_hash", "record_hash")}
+    source |= {name: list(getattr(record, name)) for name in lists}
+    source |= {"metadata": dict(record.metadata), "facets": list(facets(record.metadata))}
+    source["text"] = {analyzer_of(record.language): record.text}
+    if record.vector:
+        source["vector"] = list(record.vector)
+    return source
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One item of a bulk request, encoded."""
+
+    chunk_id: str
+    lines: bytes
+
+
+def upsert(record: Record) -> Action:
+    """Write a record, whether or not it is there."""
+    return Action(record.id, _lines({"index": {"_id": key(record.tenant, record.id)}}, stored_source(record)))
+
+
+def removal(tenant: str, chunk_id: str) -> Action:
+    """Remove a chunk, whether or not it is there."""
+    return Action(chunk_id, _lines({"delete": {"_id": key(tenant, chunk_id)}}))
+
+
+def _lines(*values: Json) -> bytes:
+    return b"".join(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for value in values)
+
+
+def batches(actions: Sequence[Action]) -> Iterator[list[Action]]:
+    """Requests of bounded size, in order."""
+    batch: list[Action] = []
+    size = 0
+    for action in actions:
+        if batch and (len(batch) == BULK_ITEMS or size + len(action.lines) > BULK_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(action)
+        size += len(action.lines)
+    if batch:
+        yield batch
+
+
+def _worth_another_try(error: BaseException) -> bool:
+    if isinstance(error, ConnectionTimeout):
+        return False
+    return isinstance(error, Unreachable) or (isinstance(error, TransportError) and error.status_code == BUSY)
+
+
+async def bulk(client: AsyncOpenSearch, alias: str, actions: Sequence[Action]) -> list[WriteFailure]:
+    """Send one batch; what the cluster is too busy for is sent again a few times, later each time.
+
+    Raises:
+        BackendError: the request as a whole failed.
+    """
+    failures: list[WriteFailure] = []
+    pending = list(actions)
+
+    async def send() -> bool:
+        """Whether some actions were turned away for now."""
+        nonlocal pending
+        pending, refused = await _bulk_once(client, alias, pending)
+        failures.extend(refused)
+        return bool(pending)
+
+    again = AsyncRetrying(
+        stop=stop_after_attempt(ATTEMPTS),
+        wait=wait_random_exponential(multiplier=0.1, max=5),
+        retry=retry_if_exception(_worth_another_try) | retry_if_result(bool),
+        retry_error_callback=_last_outcome,
+    )
+    with translated():
+        await again(send)
+    return failures + [WriteFailure(action.chunk_id, f"refused: {BUSY} too busy") for action in pending]
+
+
+def _last_outcome(state: RetryCallState) -> object:
+    """After the last try: its result, or its error."""
+    return state.outcome.result() if state.outcome else None
+
+
+async def _bulk_once(client: AsyncOpenSearch, alias: str, actions: list[Action]) -> tuple[list[Action], list[WriteFailure]]:
+    """The actions to send again, and those that are refused for good."""
+    body = b"".join(action.lines for action in actions)
+    # Without `require_alias` a cluster that creates indices by itself would put an index in the alias's place.
+    answer = await client.bulk(body=body, index=alias, params={"require_alias": "true", "request_timeout": WRITE_TIMEOUT_S})
+    busy: list[Action] = []
+    refused: list[WriteFailure] = []
+    for action, item in zip(actions, answer["items"], strict=True):
+        (outcome,) = item.values()
+        if "error" not in outcome:
+            continue
+        if outcome["status"] == BUSY:
+            busy.append(action)
+        else:
+            refused.append(WriteFailure(action.chunk_id, f"refused: {outcome['status']} {error_type(outcome['error']['type'])}"))
+    return busy, refused
+
+
+async def refresh(client: AsyncOpenSearch, alias: str) -> None:
+    """Make everything written so far searchable on every copy."""
+    with translated():
+        await client.indices.refresh(index=alias, params={"request_timeout": WRITE_TIMEOUT_S})
+
+
+async def delete_by_query(client: AsyncOpenSearch, alias: str, filters: list[Json]) -> int:
+    """Remove all that match; how many there were. A chunk that was written meanwhile is removed by another round.
+
+    Raises:
+        BackendError: something may be left.
+    """
+    body = {"query": {"bool": {"filter": filters}}}
+    options = {"refresh": "true", "conflicts": "proceed", "request_timeout": WRITE_TIMEOUT_S}
+    removed = 0
+    for _ in range(ATTEMPTS):
+        await refresh(client, alias)
+        with translated():
+            answer = await client.delete_by_query(index=alias, body=body, params=options)
+            removed += int(answer["deleted"])
+            if answer["failures"] or answer["timed_out"]:
+                break
+            if not answer["version_conflicts"]:
+                return removed
+    raise BackendError("OpenSearch did not remove every chunk of the document; try again.")
+
+
+async def scan(client: AsyncOpenSearch, alias: str, filters: list[Json], fields: list[str]) -> AsyncIterator[Json]:
+    """The stored fields of all that match, in the order of a document.
+
+    Raises:
+        IndexAbsent: there is no index.
+        BackendError: a page failed, or lacks a shard.
+    """
+    body: Json = {
+        "size": PAGE,
+        "query": {"bool": {"filter": filters}},
+        "_source": fields,
+        "sort": [{"document_id": "asc"}, {"ordinal": "asc"}, {"id": "asc"}],
+        "track_total_hits": False,
+    }
+    while True:
+        hits = (await search(client, alias, body))["hits"]["hits"]
+        for hit in hits:
+            yield hit["_source"]
+        if len(hits) < PAGE:
+            return
+        body["search_after"] = hits[-1]["sort"]
+
+
+async def search(client: AsyncOpenSearch, alias: str, body: Json) -> dict[str, Any]:
+    """A search that is complete or an error: the writer decides by it what to write and what to remove."""
+    with translated():
+        answer: dict[str, Any] = await client.search(index=alias, body=body, params={"allow_partial_search_results": "false"})
+        if answer["timed_out"] or answer["_shards"]["failed"]:
+            raise BackendError("OpenSearch could not read all of the index; try again.")
+        return answer
+
+
+async def document_ids(client: AsyncOpenSearch, alias: str, filters: list[Json]) -> set[str]:
+    """The distinct documents among all that match."""
+    pages: Json = {"size": PAGE, "sources": [{"document": {"terms": {"field": "document_id"}}}]}
+    body = {"size": 0, "query": {"bool": {"filter": filters}}, "aggs": {"documents": {"composite": pages}}}
+    found: set[str] = set()
+    while True:
+        page = (await search(client, alias, body))["aggregations"]["documents"]
+        found.update(bucket["key"]["document"] for bucket in page["buckets"])
+        if "after_key" not in page:
+            return found
+        pages["after"] = page["after_key"]

@@ -1,0 +1,85 @@
+"""A scorer without a model, whose time passes on a clock that is set by hand: for tests of everything around the scores."""
+
+import math
+import threading
+from collections.abc import Callable
+
+import numpy as np
+import onnxruntime as ort
+
+from modelkit import Tokens
+from reranker.scorer import BoundQuery, Kind, ScoreKind, sigmoid
+
+Score = Callable[[str, str], float]
+
+
+class ManualClock:
+    """Stands still until it is told to go on."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+        self._lock = threading.Lock()
+
+    def __call__(self) -> float:
+        """Seconds."""
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        with self._lock:
+            self.now += seconds
+
+
+def shared_words(query: str, document: str) -> float:
+    """How many words of the query the document holds."""
+    return float(len(set(query.lower().split()) & set(document.lower().split())))
+
+
+class FakeScorer:
+    """Scores by `score`; a pair has a token for each word of the document and takes `seconds_per_token` for each.
+
+    Args:
+        clock: is advanced by each run.
+        seconds_per_token: how long a run takes.
+        score: the raw score of query and document.
+    """
+
+    kind: Kind = "cross-encoder"
+    score_kind: ScoreKind = "probability"
+
+    def __init__(self, clock: ManualClock, *, seconds_per_token: float = 0.0, score: Score = shared_words) -> None:
+        self.clock = clock
+        self.seconds_per_token = seconds_per_token
+        self.score = score
+        self.runs: list[str] = []
+
+    def bind(self, query: str) -> BoundQuery:
+        """Takes no time."""
+        return _FakeQuery(self, query)
+
+    def public(self, raw: float) -> float:
+        """The sigmoid, as of a cross-encoder."""
+        return sigmoid(raw)
+
+    def logit(self, raw: float) -> float | None:
+        """The raw score."""
+        return raw if math.isfinite(raw) else None
+
+
+class _FakeQuery:
+    def __init__(self, scorer: FakeScorer, query: str) -> None:
+        self._scorer, self._query = scorer, query
+        self._documents: dict[int, str] = {}
+
+    def pair(self, document: str) -> Tokens:
+        count = len(document.split())
+        ids, content = np.zeros(count, np.int64), np.ones(count, np.bool_)
+        tokens = Tokens(ids, ids, content, truncated=False)
+        self._documents[id(tokens)] = document
+        return tokens
+
+    def score(self, pair: Tokens, options: ort.RunOptions | None = None) -> float:  # noqa: ARG002 - the interface's
+        document = self._documents.pop(id(pair))
+        self._scorer.runs.append(document)
+        self._scorer.clock.advance(len(pair) * self._scorer.seconds_per_token)
+        return self._scorer.score(self._query, document)
