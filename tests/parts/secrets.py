@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from detect_secrets import SecretsCollection
+from detect_secrets.core.secrets_collection import SecretsCollection
 from detect_secrets.settings import transient_settings
 
 # Hashes of pinned files and lock files look like random strings and are none; keyword and format detectors stay on.

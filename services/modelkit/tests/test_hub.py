@@ -25,6 +25,7 @@ class FakeHub:
         self.requests: list[httpx.Request] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
+        """Answer one request."""
         self.requests.append(request)
         if self.status != 200:
             return httpx.Response(self.status)
@@ -37,6 +38,7 @@ class FakeHub:
         return httpx.Response(206 if begin else 200, content=body)
 
     def hub(self, **options: float) -> Hub:
+        """The hub under test, with this one behind it."""
         return Hub(httpx.Client(transport=httpx.MockTransport(self)), **options)
 
 

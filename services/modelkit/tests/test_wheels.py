@@ -28,6 +28,7 @@ class FakeInstaller:
         self.requirements = ""
 
     def __call__(self, command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
+        """Run one command."""
         words = list(command)
         self.commands.append(words)
         self.requirements = Path(words[words.index("-r") + 1]).read_text()

@@ -110,11 +110,20 @@ class Embedder(Protocol):
 class Reranker(Protocol):
     """Scores (query, document) pairs."""
 
-    provider: str
-    model: str
-    """As configured, for reports when the provider was not heard; empty if the provider decides."""
-    answer_margin_s: float
-    """By how much a deadline handed to the provider must be shorter than the wait, so that its partial answer arrives in time."""
+    @property
+    def provider(self) -> str:
+        """The provider's name, as in RERANKER_PROVIDER."""
+        ...
+
+    @property
+    def model(self) -> str:
+        """As configured, for reports when the provider was not heard; empty if the provider decides."""
+        ...
+
+    @property
+    def answer_margin_s(self) -> float:
+        """By how much a deadline handed to the provider is shorter than the wait, so that a partial answer arrives in time."""
+        ...
 
     async def rerank(self, query: str, documents: Sequence[str], wait_s: float) -> Reranking:
         """Score all documents, or as many as fit, within `wait_s` seconds. The answer is decoded but not checked.

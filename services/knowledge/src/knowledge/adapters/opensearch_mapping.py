@@ -40,7 +40,7 @@ def text_analysis() -> dict[str, Any]:
     Stop words come after the folding, as folded words: `fuer` is one as much as `für`. Numbers and short terms pass untouched.
     """
     chains = {
-        DE: ["lowercase", "german_normalization", "asciifolding", "knowledge_de_stop", "knowledge_de_stem"],
+        DE: ["lowercase", "asciifolding", "german_normalization", "knowledge_de_stop", "knowledge_de_stem"],
         EN: ["lowercase", "asciifolding", "knowledge_en_stop", "knowledge_en_stem"],
         STD: ["lowercase", "asciifolding"],
     }

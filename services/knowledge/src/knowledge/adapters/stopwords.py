@@ -6,7 +6,7 @@ German is the Snowball project's list (BSD licence, https://snowballstem.org/alg
 
 _GERMAN = """
 aber alle allem allen aller alles als also am an ander andere anderem anderen anderer anderes anderm andern anderr anders
-auch auf aus bei bin bis bist da damit dann das daß dass dasselbe dazu dein deine deinem deinen deiner deines dem demselben
+auch auf aus bei bin bis bist da damit dann das daß dasselbe dazu dein deine deinem deinen deiner deines dem demselben
 den denn denselben der derer derselbe derselben des desselben dessen dich die dies diese dieselbe dieselben diesem diesen
 dieser dieses dir doch dort du durch ein eine einem einen einer eines einig einige einigem einigen einiger einiges einmal er
 es etwas euch euer eure eurem euren eurer eures für gegen gewesen hab habe haben hat hatte hatten hier hin hinter ich ihm ihn

@@ -1,0 +1,82 @@
+"""How the service is put together and what it refuses to start with."""
+
+import httpx
+import pytest
+
+from modelkit import DamagedFileError, UnavailableError
+from reranker.app import create_app, load_scheduler, model_spec
+from reranker.fake import FakeScorer, ManualClock
+from reranker.pace import Pace
+from reranker.scheduler import Observer, Scheduler
+from reranker.settings import RerankSettings
+from servicekit.settings import ConfigurationError
+
+
+@pytest.mark.parametrize("model", ["bge-small-en-v1.5", "no-such-model"])
+def test_a_model_that_does_not_score_pairs_is_refused_at_once(model: str) -> None:
+    """The sentence names the setting and the models that would do."""
+    with pytest.raises(ConfigurationError, match="RERANK_MODEL: choose one of .*ms-marco-minilm-l12-v2"):
+        model_spec(RerankSettings(rerank_model=model))
+
+
+def test_a_precision_that_the_model_lacks_is_refused_at_once() -> None:
+    """Likewise."""
+    with pytest.raises(ConfigurationError, match=r"RERANK_PRECISION: .* there is int8"):
+        model_spec(RerankSettings(rerank_model="ms-marco-minilm-l12-v2", rerank_precision="fp32"))
+
+
+def test_the_default_model_is_the_production_one() -> None:
+    """As the design has it."""
+    assert model_spec(RerankSettings()).id == "bge-reranker-v2-m3"
+
+
+@pytest.mark.parametrize("error", [UnavailableError("no source could be reached."), DamagedFileError])
+async def test_a_model_that_cannot_be_had_ends_the_process(error: object, tmp_path: object) -> None:
+    """With its sentence; until then the service is alive and says `loading`."""
+    raised = error if isinstance(error, Exception) else DamagedFileError(tmp_path, expected="a", found="b")  # type: ignore[arg-type]
+    sentences: list[str] = []
+
+    def load(_: RerankSettings, __: Observer) -> Scheduler:
+        raise raised
+
+    app = create_app(RerankSettings(rerank_model="ms-marco-minilm-l12-v2"), sentences.append, load=load)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://reranker") as client,
+    ):
+        app.state.service.scheduler.join()
+        assert (await client.get("/health")).status_code == 200
+        assert (await client.get("/ready")).status_code == 503
+    assert sentences == [str(raised)]
+
+
+async def test_late_interaction_says_so() -> None:
+    """In /info, before and after loading."""
+
+    def load(_: RerankSettings, observer: Observer) -> Scheduler:
+        clock = ManualClock()
+        return Scheduler(FakeScorer(clock), 1, Pace(), observer, clock)
+
+    app = create_app(RerankSettings(rerank_model="multilingual-e5-small"), pytest.fail, load=load)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://reranker") as client:
+        info = (await client.get("/info")).json()
+    assert (info["kind"], info["score_kind"], info["model"]) == ("late-interaction", "opaque", "multilingual-e5-small")
+
+
+@pytest.mark.models
+async def test_the_true_service_answers() -> None:
+    """Real weights through the whole of it."""
+    app = create_app(RerankSettings(rerank_model="ms-marco-minilm-l12-v2"), pytest.fail, load=load_scheduler)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://reranker") as client,
+    ):
+        app.state.service.scheduler.join()
+        assert (await client.get("/ready")).status_code == 200
+        body = {"query": "water a monstera", "documents": ["Trains leave at noon.", "Water your monstera weekly."], "top_n": 1}
+        answer = (await client.post("/rerank", json=body)).json()
+        metrics = (await client.get("/metrics")).text
+    assert [result["index"] for result in answer["results"]] == [1]
+    assert 'reranker_pair_outcome="scored"' in metrics
+    assert "reranker_queue_size" in metrics
+    assert "gen_ai_server_request_duration_seconds_bucket" in metrics

@@ -1,0 +1,1 @@
+"""How well the gateway ranks: legs, hybrid and reranked, on judged data, through its own pipeline."""
