@@ -150,11 +150,11 @@ async def test_a_question_is_text_and_no_syntax(backend: Backend, asked: Asked, 
 async def test_long_texts_go_in_and_are_found(backend: Backend, asked: Asked) -> None:
     """100 kB of words, 100 kB in one word, and a question of 4096 characters."""
     words = " ".join(f"wort{index}" for index in range(12_000))
-    assert await backend.write(TENANT, [record("long", words), record("one", "x" * 100_000), record("other", "anderes")], []) == []
+    assert await backend.write(TENANT, [record("long", words), record("one", "x" * 100_000), record("other", "Kaktus")], []) == []
     assert await asked.ids(lexical("wort11999")) == ["long"]
     assert await asked.ids(lexical("x" * 255)) == ["one"]
     many = " ".join(f"q{index}" for index in range(MAX_QUERY_WORDS - 1))
-    assert await asked.ids(lexical(f"{many} anderes")) == ["other"]
+    assert await asked.ids(lexical(f"{many} kaktus")) == ["other"]
     assert await asked.ids(lexical(" ".join(f"{index} z" for index in range(1000))[:4096])) == []
 
 
@@ -170,7 +170,7 @@ async def test_the_stop_words_are_those_of_lucene(opensearch_url: str) -> None:
     for name, words in (("_german_", GERMAN), ("_english_", ENGLISH)):
         assert left([{"type": "stop", "stopwords": name}], " ".join(sorted(words))) == []
     filters = text_analysis()["filter"]
-    chain = ["lowercase", "german_normalization", "asciifolding", filters["knowledge_de_stop"]]
+    chain = ["lowercase", "asciifolding", "german_normalization", filters["knowledge_de_stop"]]
     assert left(chain, " ".join(sorted(GERMAN)) + " fuer ueber koennen pH EC N") == ["ph", "ec", "n"]
 
 

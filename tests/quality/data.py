@@ -105,68 +105,6 @@ def _beir(folder: Path) -> DataSet:
             "chunks": [chunk],
         }
         documents.append((row["_id"], DocumentInput.model_validate(fields)))
-    grades: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class DataSet:
-    """A corpus with its questions. `measure` is `context@5` with topics and `nDCG@10` with grades."""
-
-    name: str
-    measure: str
-    documents: Sequence[tuple[str, DocumentInput]]
-    questions: Sequence[Question]
-
-
-def load(root: Path, names: Sequence[str]) -> list[DataSet]:
-    """The data sets under `root`: itself, if it holds one, else the named folders.
-
-    Raises:
-        DataMissing: a folder or a file is not there.
-    """
-    if not root.is_dir():
-        raise DataMissing(f"EVAL_DATA={root} is no folder. Name one with data sets, or leave it out to use the one carried here.")
-    folders = (
-        [root] if (root / "questions.jsonl").exists() or (root / "queries.jsonl").exists() else [root / name for name in names]
-    )
-    return [_load_one(folder) for folder in folders]
-
-
-def _load_one(folder: Path) -> DataSet:
-    if (folder / "questions.jsonl").exists():
-        return _topics(folder)
-    if (folder / "queries.jsonl").exists():
-        return _beir(folder)
-    raise DataMissing(f"{folder} holds neither questions.jsonl nor queries.jsonl, so it is no data set.")
-
-
-def _topics(folder: Path) -> DataSet:
-    topics = {
-        row["topic"]: Topic(re.compile(row["pattern"]), tuple(row.get("keywords", ()))) for row in _rows(folder / "topics.jsonl")
-    }
-    questions = [
-        Question(row["id"], row["question"], tuple(topics[name] for name in row["expected_topics"] if name in topics))
-        for row in _rows(folder / "questions.jsonl")
-    ]
-    corpus = folder / "corpus"
-    documents = []
-    for path in find_files(corpus):
-        for place, document in read_file(path, corpus):
-            if isinstance(document, Reject):
-                raise DataMissing(f"{place}: {document.reason}")
-            documents.append((place, _visible(document)))
-    return DataSet(folder.resolve().name, "context@5", documents, [question for question in questions if question.topics])
-
-
-def _beir(folder: Path) -> DataSet:
-    language = "de" if folder.name.endswith("-de") else "en"
-    documents = []
-    for row in _rows(folder / "corpus.jsonl"):
-        fields = {"id": row["_id"], "title": row.get("title", ""), "language": language, "allowed_roles": [ROLE]}
-        document = DocumentInput.model_validate(
-            {**fields, "chunks": [{"id": "0", "title": row.get("title", ""), "content": row["text"]}]}
-        )
-        documents.append((row["_id"], document))
     grades: dict[str, dict[str, int]] = {}
     with (folder / "qrels" / "test.tsv").open(encoding="utf-8") as source:
         for row in csv.DictReader(source, delimiter="\t"):

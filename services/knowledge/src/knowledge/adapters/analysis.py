@@ -18,6 +18,9 @@ ANALYZERS = (DE, EN, STD)
 ANALYSIS_VERSION = 1
 """Changes whenever a text would give other terms: an index built before does not fit any more."""
 
+WORD_CATEGORIES = frozenset({"Lu", "Ll", "Lt", "Lm", "Lo", "Nd", "Nl"})
+"""Letters, digits and numerals make a word; a superscript alone does not, as in Lucene."""
+
 MAX_QUERY_WORDS = 256
 """Distinct words of a query that are searched; three fields of them stay below Lucene's limit of 1024 clauses."""
 
@@ -38,7 +41,7 @@ def analyzers_of(language: str | None) -> tuple[str, ...]:
 
 def words(text: str) -> Iterator[str]:
     """The words of a text, as written."""
-    for word in apsw.unicode.word_iter(text):
+    for word in apsw.unicode.word_iter(text, categories=WORD_CATEGORIES):
         for start in range(0, len(word), MAX_WORD):
             yield word[start : start + MAX_WORD]
 
