@@ -80,7 +80,7 @@ class Tour:
         """URLs, a token and a line to copy."""
         for name, service in self._stack.services.items():
             print(f"{name:20} {service.url}")
-        print(f"{'API':20} {self._stack.gateway_url}/docs")
+        print(f"{'API description':20} {self._stack.gateway_url}/openapi.json")
         print(f"\ntoken (one day, role reader): {self._token}\n")
         body = json.dumps({"query": QUESTION}, ensure_ascii=False)
         print(f"curl -s {self._stack.gateway_url}/search -H 'Authorization: Bearer {self._token}' \\")

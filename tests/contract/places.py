@@ -71,7 +71,7 @@ def embed(text: str) -> tuple[float, ...]:
     """A toy embedding: each word adds a direction that its hash gives. Equal words, equal vectors."""
     total = np.zeros(DIMENSION, dtype=np.float32)
     for word in text.casefold().split():
-        seed = int.from_bytes(hashlib.sha256(word.encode()).digest()[:8], "big")
+        seed = int.from_bytes(hashlib.sha256(word.encode(errors="replace")).digest()[:8], "big")
         total += np.random.default_rng(seed).standard_normal(DIMENSION, dtype=np.float32)
     return tuple(map(float, total if total.any() else total + 1))
 

@@ -119,7 +119,15 @@ async def test_the_identifier_leg_counts_distinct_matches(backend: Backend, aske
 
 
 FILTERED = [
-    record("de", "pflanze", language="de", category="pflege", tags=("a", "b"), identifiers=("ph",), metadata={"room": "Bad", "level": 1}),
+    record(
+        "de",
+        "pflanze",
+        language="de",
+        category="pflege",
+        tags=("a", "b"),
+        identifiers=("ph",),
+        metadata={"room": "Bad", "level": 1},
+    ),
     record("en", "pflanze", language="en", category="pflege", tags=("b",), identifiers=("ph",), metadata={"room": ["Bad", "Küche"]}),
     record("fr", "pflanze", language="fr", category="licht", tags=(), identifiers=("ph",), metadata={"level": 1.5, "on": True}),
 ]

@@ -58,9 +58,7 @@ def measure(sets: list[DataSet], backends: list[str] | None) -> dict[tuple[str, 
             "EMBEDDING_URL": stack.enter_context(running("knowledge-embedding", {"EMBEDDING_MODEL": MODEL}, folder)).url,
             "RERANKER_URL": stack.enter_context(running("knowledge-reranker", {"RERANK_MODEL": MODEL}, folder)).url,
         }
-        wanted = {
-            data.name: backends or (["embedded", "opensearch"] if data.measure == "nDCG@10" else ["embedded"]) for data in sets
-        }
+        wanted = {data.name: backends or (["embedded", "opensearch"] if data.measure == "nDCG@10" else ["embedded"]) for data in sets}
         node = stack.enter_context(find_or_start()).url if any("opensearch" in names for names in wanted.values()) else ""
         for data in sets:
             known: dict[tuple[str, str], float] = {}
@@ -139,9 +137,7 @@ def report(measured: dict[tuple[str, str, str], Values]) -> None:
     Console(width=160).print(table)
     names = "-".join(dict.fromkeys(name for name, _, _ in measured))
     note = "\nDifferences under .02 are noise; the last column counts questions, because averages of few questions mislead."
-    write_section(
-        f"quality {names}", f"Ranking quality: {names}", "make eval EVAL_DATA=...", [*markdown_table(header, rows), note]
-    )
+    write_section(f"quality {names}", f"Ranking quality: {names}", "make eval EVAL_DATA=...", [*markdown_table(header, rows), note])
 
 
 if __name__ == "__main__":

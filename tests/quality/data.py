@@ -23,13 +23,15 @@ class DataMissing(RuntimeError):
 class Topic:
     """What shows a topic in a text: a regular expression or any keyword."""
 
-    pattern: re.Pattern[str]
+    pattern: re.Pattern[str] | None
     keywords: tuple[str, ...]
 
     def shown_in(self, text: str) -> bool:
         """Whether the text shows it."""
+        if self.pattern is not None and self.pattern.search(text):
+            return True
         folded = text.casefold()
-        return bool(self.pattern.search(text)) or any(word.casefold() in folded for word in self.keywords)
+        return any(word.casefold() in folded for word in self.keywords)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +62,7 @@ def load(root: Path, names: Sequence[str]) -> list[DataSet]:
     """
     if not root.is_dir():
         raise DataMissing(f"EVAL_DATA={root} is no folder. Name one with data sets, or leave it out to use the one carried here.")
-    folders = (
-        [root] if (root / "questions.jsonl").exists() or (root / "queries.jsonl").exists() else [root / name for name in names]
-    )
+    folders = [root] if (root / "questions.jsonl").exists() or (root / "queries.jsonl").exists() else [root / name for name in names]
     return [_load_one(folder) for folder in folders]
 
 
@@ -75,9 +75,7 @@ def _load_one(folder: Path) -> DataSet:
 
 
 def _topics(folder: Path) -> DataSet:
-    topics = {
-        row["topic"]: Topic(re.compile(row["pattern"]), tuple(row.get("keywords", ()))) for row in _rows(folder / "topics.jsonl")
-    }
+    topics = {row["topic"]: _topic(row) for row in _rows(folder / "topics.jsonl")}
     questions = [
         Question(row["id"], row["question"], tuple(topics[name] for name in row["expected_topics"] if name in topics))
         for row in _rows(folder / "questions.jsonl")
@@ -90,6 +88,11 @@ def _topics(folder: Path) -> DataSet:
                 raise DataMissing(f"{place}: {document.reason}")
             documents.append((place, _visible(document)))
     return DataSet(folder.resolve().name, "context@5", documents, [question for question in questions if question.topics])
+
+
+def _topic(row: dict[str, Any]) -> Topic:
+    pattern = re.compile(row["pattern"]) if row.get("pattern") else None
+    return Topic(pattern, tuple(row.get("keywords") or ()))
 
 
 def _beir(folder: Path) -> DataSet:

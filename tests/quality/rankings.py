@@ -60,9 +60,7 @@ class RememberingReranker:
         await self.inner.aclose()
 
 
-async def rankings(
-    question: Question, data: DataSet, pipeline: Pipeline, backend: Backend, embedder: Embedder
-) -> dict[str, list[Passage]]:
+async def rankings(question: Question, data: DataSet, pipeline: Pipeline, backend: Backend, embedder: Embedder) -> dict[str, list[Passage]]:
     """The passages of each ranking, best first."""
     top_k = 10 if data.measure == "nDCG@10" else 5
     visibility = Visibility.of(IDENTITY)

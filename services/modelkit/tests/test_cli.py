@@ -14,6 +14,14 @@ RUNNER = CliRunner()
 MINILM = "ms-marco-minilm-l12-v2"
 
 
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the environment nor a `.env` in the folder where pytest was started."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
+    for name in ("MODEL_CACHE_DIR", "CONFIG_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+
 def test_list_shows_every_model(tmp_path: Path) -> None:
     """With licence and source, and what is not here."""
     result = RUNNER.invoke(app, ["list", "--cache-dir", str(tmp_path)])

@@ -67,9 +67,7 @@ def test_a_deadline_knows_what_still_fits() -> None:
         (busy(100), 429, {"status": "busy", "retry_after_ms": 100}, "1"),
     ],
 )
-def test_answers_that_are_no_results_are_plain(
-    answer: NotServed, status: int, body: dict[str, object], retry_after: str | None
-) -> None:
+def test_answers_that_are_no_results_are_plain(answer: NotServed, status: int, body: dict[str, object], retry_after: str | None) -> None:
     """Status, body and the header in whole seconds."""
     response = answer.response()
     assert response.status_code == status

@@ -86,9 +86,7 @@ def test_surrogates_are_mended_in_place() -> None:
     assert mend_surrogates("Grüße \U0001f600") == "Grüße \U0001f600"
 
 
-@pytest.mark.parametrize(
-    ("text", "blank"), [("", True), (" \n\t", True), ("\x00\x1f", True), ("\u00a0\u2003", True), ("a", False)]
-)
+@pytest.mark.parametrize(("text", "blank"), [("", True), (" \n\t", True), ("\x00\x1f", True), ("\u00a0\u2003", True), ("a", False)])
 def test_blank_is_what_holds_nothing_to_read(text: str, blank: bool) -> None:
     """Control characters and white space of any kind."""
     assert is_blank(text) is blank

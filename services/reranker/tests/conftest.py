@@ -27,13 +27,19 @@ class Running:
     scorer: FakeScorer
     clock: ManualClock
 
-    async def rerank(self, headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:  # noqa: ANN401 - any JSON
+    async def rerank(self, headers: dict[str, str] | None = None, **body: Any) -> httpx.Response:
         """POST /rerank."""
         return await self.client.post("/rerank", json={"query": "water the plant", **body}, headers=headers or {})
 
     async def metrics(self) -> str:
         """The Prometheus page."""
         return (await self.client.get("/metrics")).text
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the environment nor a `.env` in the folder where pytest was started."""
+    monkeypatch.setattr("servicekit.settings.read_sources", dict)
 
 
 StartApp = Callable[..., AbstractAsyncContextManager[Running]]
@@ -44,7 +50,7 @@ def start_app() -> StartApp:
     """Start the app: `start_app(seconds_per_token=..., score=..., workers=..., loaded=..., <settings>)`."""
 
     @asynccontextmanager
-    async def start(workers: int = 1, *, loaded: bool = True, **options: Any) -> AsyncIterator[Running]:  # noqa: ANN401 - settings
+    async def start(workers: int = 1, *, loaded: bool = True, **options: Any) -> AsyncIterator[Running]:
         clock = ManualClock()
         fake = {name: options.pop(name) for name in ("seconds_per_token", "score") if name in options}
         scorer = FakeScorer(clock, **fake)

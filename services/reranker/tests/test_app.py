@@ -15,7 +15,7 @@ from servicekit.settings import ConfigurationError
 @pytest.mark.parametrize("model", ["bge-small-en-v1.5", "no-such-model"])
 def test_a_model_that_does_not_score_pairs_is_refused_at_once(model: str) -> None:
     """The sentence names the setting and the models that would do."""
-    with pytest.raises(ConfigurationError, match="RERANK_MODEL: choose one of .*ms-marco-minilm-l12-v2"):
+    with pytest.raises(ConfigurationError, match=r"RERANK_MODEL: choose one of .*ms-marco-minilm-l12-v2"):
         model_spec(RerankSettings(rerank_model=model))
 
 

@@ -4,6 +4,8 @@ import asyncio
 import json
 import math
 import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import httpx
@@ -13,6 +15,8 @@ from starlette.types import Message
 from reranker.api import MAX_IN_FLIGHT
 from reranker.schemas import MAX_BODY_BYTES
 
+StartApp = Callable[..., AbstractAsyncContextManager[Any]]
+
 DOCUMENTS = ["the sun", "water the plant today", "water it", "the plant likes water"]
 
 
@@ -20,7 +24,7 @@ def _indices(response: httpx.Response) -> list[int]:
     return [result["index"] for result in response.json()["results"]]
 
 
-async def test_results_come_best_first_with_ties_in_the_order_given(start_app: Any) -> None:
+async def test_results_come_best_first_with_ties_in_the_order_given(start_app: StartApp) -> None:
     """Sorted on the logit; the score is one sigmoid of it."""
     async with start_app() as running:
         response = await running.rerank(documents=DOCUMENTS)
@@ -39,7 +43,7 @@ async def test_results_come_best_first_with_ties_in_the_order_given(start_app: A
     assert body["elapsed_ms"] >= 0
 
 
-async def test_scores_that_saturate_are_still_in_the_order_of_their_logits(start_app: Any) -> None:
+async def test_scores_that_saturate_are_still_in_the_order_of_their_logits(start_app: StartApp) -> None:
     """The public score is 1.0 for both."""
     logits = {"a": 50.0, "b": 60.0}
     async with start_app(score=lambda _, document: logits[document]) as running:
@@ -47,7 +51,7 @@ async def test_scores_that_saturate_are_still_in_the_order_of_their_logits(start
     assert _indices(response) == [1, 0]
 
 
-async def test_top_n_cuts_the_results_only(start_app: Any) -> None:
+async def test_top_n_cuts_the_results_only(start_app: StartApp) -> None:
     """All documents are scored."""
     async with start_app() as running:
         response = await running.rerank(documents=DOCUMENTS, top_n=2)
@@ -56,7 +60,7 @@ async def test_top_n_cuts_the_results_only(start_app: Any) -> None:
     assert response.json()["status"] == "complete"
 
 
-async def test_no_documents_is_an_empty_result(start_app: Any) -> None:
+async def test_no_documents_is_an_empty_result(start_app: StartApp) -> None:
     """Not an error."""
     async with start_app() as running:
         response = await running.rerank(documents=[])
@@ -64,7 +68,7 @@ async def test_no_documents_is_an_empty_result(start_app: Any) -> None:
     assert (response.json()["results"], response.json()["status"]) == ([], "complete")
 
 
-async def test_blank_documents_are_named_and_not_run(start_app: Any) -> None:
+async def test_blank_documents_are_named_and_not_run(start_app: StartApp) -> None:
     """The answer is complete all the same: there was nothing to score in them."""
     async with start_app() as running:
         response = await running.rerank(documents=["water", "", " \n\u0000", "plant"])
@@ -73,7 +77,7 @@ async def test_blank_documents_are_named_and_not_run(start_app: Any) -> None:
     assert response.json()["unscored"] == [{"index": 1, "reason": "empty"}, {"index": 2, "reason": "empty"}]
 
 
-async def test_only_blank_documents(start_app: Any) -> None:
+async def test_only_blank_documents(start_app: StartApp) -> None:
     """Nothing scored, and no time-out."""
     async with start_app() as running:
         response = await running.rerank(documents=["", " "])
@@ -81,7 +85,7 @@ async def test_only_blank_documents(start_app: Any) -> None:
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-async def test_a_score_that_is_no_number_does_not_leave(start_app: Any, bad: float) -> None:
+async def test_a_score_that_is_no_number_does_not_leave(start_app: StartApp, bad: float) -> None:
     """One bad pair makes the answer partial, whatever the caller allows, and fails nothing."""
     async with start_app(score=lambda _, document: bad if document == "bad" else 1.0) as running:
         response = await running.rerank(documents=["good", "bad"])
@@ -94,7 +98,7 @@ async def test_a_score_that_is_no_number_does_not_leave(start_app: Any, bad: flo
     assert "reranker_served_partials_total" in metrics
 
 
-async def test_what_is_scored_at_the_deadline_is_the_answer(start_app: Any) -> None:
+async def test_what_is_scored_at_the_deadline_is_the_answer(start_app: StartApp) -> None:
     """Pairs run in the order given; the third would end too late, so it is not started."""
     async with start_app(seconds_per_token=1.0) as running:
         response = await running.rerank(documents=["a b", "water", "c d", "e f"], deadline_ms=5000, allow_partial=True)
@@ -105,7 +109,7 @@ async def test_what_is_scored_at_the_deadline_is_the_answer(start_app: Any) -> N
     assert response.json()["unscored"] == [{"index": 2, "reason": "deadline"}, {"index": 3, "reason": "deadline"}]
 
 
-async def test_a_shorter_pair_does_not_jump_the_queue(start_app: Any) -> None:
+async def test_a_shorter_pair_does_not_jump_the_queue(start_app: StartApp) -> None:
     """The scored ones stay a prefix of those given."""
     async with start_app(seconds_per_token=1.0) as running:
         response = await running.rerank(documents=["a", "b c d e f g", "h"], deadline_ms=4000, allow_partial=True)
@@ -113,7 +117,7 @@ async def test_a_shorter_pair_does_not_jump_the_queue(start_app: Any) -> None:
 
 
 @pytest.mark.parametrize("headers", [{"X-Deadline-Ms": "5000"}, {}])
-async def test_without_leave_a_missed_deadline_is_a_time_out(start_app: Any, headers: dict[str, str]) -> None:
+async def test_without_leave_a_missed_deadline_is_a_time_out(start_app: StartApp, headers: dict[str, str]) -> None:
     """Plain, whether the deadline came in the header or is the service's own."""
     async with start_app(seconds_per_token=1.0, rerank_deadline_s=5) as running:
         response = await running.rerank(headers, documents=["a b", "c d", "e f"])
@@ -122,7 +126,7 @@ async def test_without_leave_a_missed_deadline_is_a_time_out(start_app: Any, hea
     assert 'error_type="timeout"' in metrics
 
 
-async def test_a_deadline_with_nothing_scored_is_a_time_out_in_any_case(start_app: Any) -> None:
+async def test_a_deadline_with_nothing_scored_is_a_time_out_in_any_case(start_app: StartApp) -> None:
     """An empty list would look like an answer."""
     async with start_app(seconds_per_token=1.0) as running:
         response = await running.rerank({"X-Deadline-Ms": "1500"}, documents=["a b", "c"], allow_partial=True)
@@ -130,16 +134,14 @@ async def test_a_deadline_with_nothing_scored_is_a_time_out_in_any_case(start_ap
     assert (response.status_code, response.json()) == (503, {"status": "timeout"})
 
 
-async def test_the_earliest_deadline_counts(start_app: Any) -> None:
+async def test_the_earliest_deadline_counts(start_app: StartApp) -> None:
     """The body's is later than the header's."""
     async with start_app(seconds_per_token=1.0) as running:
-        response = await running.rerank(
-            {"X-Deadline-Ms": "1500"}, documents=["a", "b", "c"], deadline_ms=9000, allow_partial=True
-        )
+        response = await running.rerank({"X-Deadline-Ms": "1500"}, documents=["a", "b", "c"], deadline_ms=9000, allow_partial=True)
     assert _indices(response) == [0]
 
 
-async def test_a_run_that_takes_longer_than_predicted_is_left_behind(start_app: Any) -> None:
+async def test_a_run_that_takes_longer_than_predicted_is_left_behind(start_app: StartApp) -> None:
     """The answer leaves at the deadline, on a real clock here; what was scored before is in it."""
     release = threading.Event()
 
@@ -149,20 +151,25 @@ async def test_a_run_that_takes_longer_than_predicted_is_left_behind(start_app: 
         return 1.0
 
     async with start_app(score=score) as running:
-        response = await running.rerank(documents=["quick", "slow", "never"], deadline_ms=300, allow_partial=True)
+        response = await running.rerank(documents=["quick", "slow", "never"], deadline_ms=1000, allow_partial=True)
         release.set()
         assert "never" not in running.scorer.runs
     assert _indices(response) == [0]
     assert [each["reason"] for each in response.json()["unscored"]] == ["deadline", "deadline"]
 
 
-async def test_too_many_requests_are_sent_away_at_once(start_app: Any) -> None:
+async def test_too_many_requests_are_sent_away_at_once(start_app: StartApp) -> None:
     """With the time until what waits now will be done, in the body and in whole seconds in the header."""
-    release = threading.Event()
-    async with start_app(score=lambda *_: float(release.wait(20)), seconds_per_token=0.5) as running:
+    started, release = threading.Semaphore(0), threading.Event()
+
+    def score(*_: str) -> float:
+        started.release()
+        return float(release.wait(20))
+
+    async with start_app(workers=MAX_IN_FLIGHT, score=score) as running:
         held = [asyncio.create_task(running.rerank(documents=["a"])) for _ in range(MAX_IN_FLIGHT)]
-        while running.app.state.service.gate.inside < MAX_IN_FLIGHT:
-            await asyncio.sleep(0)
+        for _ in held:
+            assert await asyncio.to_thread(started.acquire, timeout=20)
         response = await running.rerank(documents=["a"])
         release.set()
         assert {answer.status_code for answer in await asyncio.gather(*held)} == {200}
@@ -173,7 +180,7 @@ async def test_too_many_requests_are_sent_away_at_once(start_app: Any) -> None:
     assert int(response.headers["Retry-After"]) * 1000 >= response.json()["retry_after_ms"]
 
 
-async def test_before_the_model_is_there(start_app: Any) -> None:
+async def test_before_the_model_is_there(start_app: StartApp) -> None:
     """Alive, not ready, and every request is answered with `loading`; /info knows already."""
     async with start_app(loaded=False) as running:
         health, ready, info = [await running.client.get(path) for path in ("/health", "/ready", "/info")]
@@ -182,7 +189,7 @@ async def test_before_the_model_is_there(start_app: Any) -> None:
     assert (response.status_code, response.json()["status"], response.headers["Retry-After"]) == (503, "loading", "1")
 
 
-async def test_ready_and_info(start_app: Any) -> None:
+async def test_ready_and_info(start_app: StartApp) -> None:
     """The limits that callers and the gateway read."""
     async with start_app(rerank_scored_chars_budget=9000, rerank_deadline_s=7) as running:
         assert (await running.client.get("/ready")).status_code == 200
@@ -207,7 +214,7 @@ async def test_ready_and_info(start_app: Any) -> None:
         ({}, "documents", "required"),
     ],
 )
-async def test_a_limit_is_named_and_the_input_is_not_echoed(start_app: Any, body: dict[str, Any], field: str, limit: str) -> None:
+async def test_a_limit_is_named_and_the_input_is_not_echoed(start_app: StartApp, body: dict[str, Any], field: str, limit: str) -> None:
     """422 as problem+json."""
     async with start_app(rerank_scored_chars_budget=0) as running:
         response = await running.rerank(**body)
@@ -219,7 +226,7 @@ async def test_a_limit_is_named_and_the_input_is_not_echoed(start_app: Any, body
     assert "secret" not in response.text
 
 
-async def test_the_characters_of_a_request_are_limited(start_app: Any) -> None:
+async def test_the_characters_of_a_request_are_limited(start_app: StartApp) -> None:
     """Both numbers, in code points; 0 is off."""
     documents = ["\U0001f335" * 60, "ä" * 41]
     async with start_app(rerank_scored_chars_budget=100) as running:
@@ -233,26 +240,25 @@ async def test_the_characters_of_a_request_are_limited(start_app: Any) -> None:
         assert (await running.rerank(documents=documents)).status_code == 200
 
 
-async def test_a_budget_that_is_off_is_logged_once(start_app: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_budget_that_is_off_is_logged_once(start_app: StartApp, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the start, so that nobody forgets it."""
     lines: list[str] = []
 
     def warning(event: str, **_: str) -> None:
         lines.append(event)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reranker.app.log", type("Log", (), {"warning": staticmethod(warning)}))
-        async with start_app(rerank_scored_chars_budget=0) as running:
-            await running.rerank(documents=["a"])
+    monkeypatch.setattr("reranker.app.log", type("Log", (), {"warning": staticmethod(warning)}))
+    async with start_app(rerank_scored_chars_budget=0) as running:
+        await running.rerank(documents=["a"])
     assert lines == ["scored_chars_budget_off"]
 
 
 @pytest.mark.parametrize("declared", [True, False])
-async def test_a_body_over_the_limit_is_413(start_app: Any, declared: bool) -> None:
+async def test_a_body_over_the_limit_is_413(start_app: StartApp, declared: bool) -> None:
     """With a length and, streamed, without one."""
     content = json.dumps({"query": "a", "documents": ["x" * MAX_BODY_BYTES]}).encode()
 
-    async def stream() -> Any:
+    async def stream() -> AsyncIterator[bytes]:
         for begin in range(0, len(content), 1 << 16):
             yield content[begin : begin + (1 << 16)]
 
@@ -263,7 +269,7 @@ async def test_a_body_over_the_limit_is_413(start_app: Any, declared: bool) -> N
     assert response.json()["code"] == "body_too_large"
 
 
-async def test_an_unknown_model_is_answered_with_the_one_that_is_there(start_app: Any) -> None:
+async def test_an_unknown_model_is_answered_with_the_one_that_is_there(start_app: StartApp) -> None:
     """404; its own name is fine."""
     async with start_app() as running:
         response = await running.rerank(documents=["a"], model="rerank-v3")
@@ -276,7 +282,7 @@ async def test_an_unknown_model_is_answered_with_the_one_that_is_there(start_app
 @pytest.mark.parametrize(
     ("given", "status"), [("Bearer key-1", 200), ("Bearer key-2", 401), ("key-1", 401), ("Bearer k\u00e9y", 401), (None, 401)]
 )
-async def test_an_api_key_is_asked_for_where_one_is_set(start_app: Any, given: str | None, status: int) -> None:
+async def test_an_api_key_is_asked_for_where_one_is_set(start_app: StartApp, given: str | None, status: int) -> None:
     """As a bearer token; the probes stay open."""
     async with start_app(rerank_api_key="key-1") as running:
         headers = {} if given is None else {"Authorization": given.encode()}
@@ -288,7 +294,7 @@ async def test_an_api_key_is_asked_for_where_one_is_set(start_app: Any, given: s
         assert response.json()["code"] == "unauthorized"
 
 
-async def test_lone_surrogates_arrive_and_nothing_answers_with_them(start_app: Any) -> None:
+async def test_lone_surrogates_arrive_and_nothing_answers_with_them(start_app: StartApp) -> None:
     """JSON may hold them, UTF-8 may not."""
     async with start_app() as running:
         content = b'{"query": "water \\ud800", "documents": ["water \\udfff\\ud800", "\\u0000"]}'
@@ -297,7 +303,7 @@ async def test_lone_surrogates_arrive_and_nothing_answers_with_them(start_app: A
     assert _indices(response) == [0]
 
 
-async def test_nothing_of_the_texts_is_logged_or_counted(start_app: Any, capfd: pytest.CaptureFixture[str]) -> None:
+async def test_nothing_of_the_texts_is_logged_or_counted(start_app: StartApp, capfd: pytest.CaptureFixture[str]) -> None:
     """Not in metrics, and not on stdout or stderr."""
     async with start_app() as running:
         await running.rerank(documents=["geheimnis one", "geheimnis two"], query="geheimnis")
@@ -306,7 +312,7 @@ async def test_nothing_of_the_texts_is_logged_or_counted(start_app: Any, capfd: 
     assert "geheimnis" not in captured.out + captured.err
 
 
-async def test_a_caller_that_goes_away_stops_its_pairs(start_app: Any) -> None:
+async def test_a_caller_that_goes_away_stops_its_pairs(start_app: StartApp) -> None:
     """The running pair ends by itself; those behind it are never started, and the place is free again."""
     started, release = threading.Event(), threading.Event()
 

@@ -30,13 +30,17 @@ def _scheduler(scorer: FakeScorer, workers: int = 1) -> tuple[Scheduler, _Counts
 
 async def test_requests_take_turns_pair_by_pair() -> None:
     """A long request does not keep a short one waiting to its end."""
-    first = threading.Event()
-    scorer = FakeScorer(ManualClock(), score=lambda *_: float(first.wait(20)))
+    started, first = threading.Event(), threading.Event()
+
+    def score(*_: str) -> float:
+        started.set()
+        return float(first.wait(20))
+
+    scorer = FakeScorer(ManualClock(), score=score)
     scheduler, _ = _scheduler(scorer)
     deadline = Deadline(scorer.clock() + 30, scorer.clock)
     long = asyncio.create_task(scheduler.rank("q", [f"long {n}" for n in range(6)], deadline))
-    while not scorer.runs:
-        await asyncio.sleep(0)
+    assert await asyncio.to_thread(started.wait, 20)
     short = asyncio.create_task(scheduler.rank("q", ["short 0", "short 1"], deadline))
     await asyncio.sleep(0)
     await asyncio.sleep(0)

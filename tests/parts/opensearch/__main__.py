@@ -37,9 +37,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--port", type=int, default=9200)
     down = commands.add_parser("down", help="stop the node that `up` started; its data stay")
     for command in (up, down):
-        command.add_argument(
-            "--data", type=Path, default=state_folder(os.environ) / "opensearch", help="folder of the node's state"
-        )
+        command.add_argument("--data", type=Path, default=state_folder(os.environ) / "opensearch", help="folder of the node's state")
     return parser
 
 

@@ -22,8 +22,7 @@ _MISSING = (
     "or set TEST_OPENSEARCH_URL to a 3.x node with the k-NN plugin."
 )
 _MISSING_LAUNCH = (
-    f"No OpenSearch to start: install Java {MINIMUM} or newer with Maven, "
-    f"or put the `opensearch` of a {VERSION} distribution on PATH."
+    f"No OpenSearch to start: install Java {MINIMUM} or newer with Maven, or put the `opensearch` of a {VERSION} distribution on PATH."
 )
 
 

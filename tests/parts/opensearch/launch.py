@@ -155,9 +155,7 @@ def _homes(executable: Path) -> tuple[Path, Path]:
 
 def _version_of(executable: Path, env: Mapping[str, str]) -> str | None:
     try:
-        answer = subprocess.run(
-            [executable, "--version"], env=env, capture_output=True, text=True, timeout=_ANSWER_S, check=False
-        )
+        answer = subprocess.run([executable, "--version"], env=env, capture_output=True, text=True, timeout=_ANSWER_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     found = re.search(r"Version: (\S+?),", answer.stdout)

@@ -109,9 +109,7 @@ def _unpack_knn(jars: Path, folder: Path) -> None:
     archive.unlink()
     # The transport-grpc module, which k-NN names here, is not published: its interface goes to k-NN itself.
     descriptor = folder / _DESCRIPTOR
-    text, replaced = re.subn(
-        r"^extended\.plugins=.*$", "extended.plugins=lang-painless", descriptor.read_text(), flags=re.MULTILINE
-    )
+    text, replaced = re.subn(r"^extended\.plugins=.*$", "extended.plugins=lang-painless", descriptor.read_text(), flags=re.MULTILINE)
     if replaced != 1:
         raise ValueError(f"{descriptor} does not say once which plugins k-NN extends")
     descriptor.write_text(text)

@@ -157,9 +157,7 @@ def _supervised(
             supervisor.wait()
 
 
-def wait_until_yellow(
-    url: str, cluster: str | None, alive: Callable[[], bool], last_words: Callable[[], str], wait_s: float
-) -> None:
+def wait_until_yellow(url: str, cluster: str | None, alive: Callable[[], bool], last_words: Callable[[], str], wait_s: float) -> None:
     """Return once the node can serve; raise NodeError if it ends before, or takes longer than `wait_s`.
 
     If `cluster` is given, only a node of the cluster with this name counts.

@@ -14,7 +14,7 @@ MAX_BODY_BYTES = 8 << 20
 DECIMALS = 8  # below the resolution of float32 at the size that components of a unit vector have
 
 
-def _mended(value: Any) -> Any:  # noqa: ANN401 - whatever JSON held; pydantic judges it afterwards
+def _mended(value: Any) -> Any:
     return mend_surrogates(value) if isinstance(value, str) else value
 
 

@@ -240,7 +240,8 @@ def create_app(
         details = {"search_backend": backend, "mismatch": upkeep.mismatch, "reranker_misconfigured": gateway.rerank.misconfigured}
         return Readiness(backend and upkeep.mismatch is None, details)
 
-    app = FastAPI(title="Knowledge Gateway", version=version(DISTRIBUTION), lifespan=lifespan, summary=__doc__)
+    # No documentation pages: they would load scripts from elsewhere. /openapi.json has it all.
+    app = FastAPI(title="Knowledge Gateway", version=version(DISTRIBUTION), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.gateway = gateway
     install_problem_handlers(app)
     install_error_handlers(app)
@@ -254,13 +255,18 @@ def create_app(
 
 def main() -> None:
     """Serve the gateway with the settings of the environment."""
-    settings_and_warnings: list[Settings] = []
+    loaded: list[Settings] = []
+    warnings: list[str] = []
 
     def log_level() -> str:
-        settings, warnings = load_settings()
-        settings_and_warnings.append(settings)
-        for warning in warnings:
-            log.warning("settings.unknown", detail=warning)
+        settings, unknown = load_settings()
+        loaded.append(settings)
+        warnings.extend(unknown)
         return settings.process.log_level
 
-    serve(SERVICE, DEFAULT_PORT, log_level, lambda: create_app(settings_and_warnings[0]), grace_s=GRACE_S)
+    def app() -> FastAPI:
+        for warning in warnings:
+            log.warning("settings.unknown", detail=warning)
+        return create_app(loaded[0])
+
+    serve(SERVICE, DEFAULT_PORT, log_level, app, grace_s=GRACE_S)

@@ -92,9 +92,7 @@ def _is_name(value: object) -> bool:
     return isinstance(value, str) and 0 < len(value) <= MAX_CLAIM_LENGTH and bool(value.strip()) and value.isprintable()
 
 
-def mint_development_token(
-    settings: IdentitySettings, *, tenant: str, subject: str, roles: tuple[str, ...], now: float, ttl_s: int
-) -> str:
+def mint_development_token(settings: IdentitySettings, *, tenant: str, subject: str, roles: tuple[str, ...], now: float, ttl_s: int) -> str:
     """An HS256 token for a developer's machine. The caller has checked that this is one."""
     claims: dict[str, Any] = {
         "sub": subject,

@@ -79,7 +79,7 @@ def _is_strong(token: str) -> bool:
     if any(character.isalpha() for character in token):
         # "3-fach" and "24-stündig" are words with a number in front; in a code the letters are capitals or stand with the digits.
         words = [group for group in groups if group.isalpha() and len(group) > 2 and not group.isupper()]
-        return not words or any(not group.isalpha() and not group.isdigit() for group in groups)
+        return not words or digits >= MIN_STRONG_DIGITS or any(not group.isalpha() and not group.isdigit() for group in groups)
     if len(groups) == 1:
         return digits >= MIN_STRONG_DIGITS
     # Two short numbers ("18-24", "2-3") are a range; three groups, a leading zero or many digits make a code.

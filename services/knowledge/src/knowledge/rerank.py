@@ -79,23 +79,28 @@ class RerankStage:
         started = self._clock()
         wait = min(self._settings.reranker_timeout_s, deadline.left() - ANSWER_MARGIN_S)
         given = wait - reranker.answer_margin_s
-        report = RerankReport(
-            Outcome.FALLBACK, provider=reranker.provider, model=reranker.model or None, candidates=len(documents)
-        )
+        report = RerankReport(Outcome.FALLBACK, provider=reranker.provider, model=reranker.model or None, candidates=len(documents))
         refusal = self._refusal(given)
-        if refusal is not None:
-            return self._fall_back(report, RerankError(refusal), started)
+        permit = None if refusal is not None else self._breaker.admit()
+        if permit is None:
+            return self._fall_back(report, RerankError(refusal or FallbackReason.CIRCUIT_OPEN), started)
         try:
             answer = await self._call(reranker, query, documents, wait)
             scores = check(answer, len(documents))
         except RerankError as error:
-            self._learn_failure(error, given)
+            self._learn_failure(error)
+            if says_unwell(error, given):
+                self._breaker.failed(permit)
+            else:
+                self._breaker.released(permit)
             return self._fall_back(report, error, started)
+        except asyncio.CancelledError:
+            self._breaker.released(permit)
+            raise
         elapsed_s = self._clock() - started
+        self._breaker.succeeded(permit)
         self._learn_success(elapsed_s / len(scores))
-        report = replace(
-            report, model=answer.model, score_kind=answer.score_kind, scored=len(scores), elapsed_ms=_milliseconds(elapsed_s)
-        )
+        report = replace(report, model=answer.model, score_kind=answer.score_kind, scored=len(scores), elapsed_ms=_milliseconds(elapsed_s))
         if len(scores) == len(documents):
             return Scores(replace(report, status=Outcome.APPLIED), scores)
         return Scores(replace(report, status=Outcome.PARTIAL, reason=_partial_reason(answer)), scores)
@@ -106,7 +111,7 @@ class RerankStage:
         try:
             check(await self._call(self._reranker, PROBE_QUERY, PROBE_DOCUMENTS, timeout_s), len(PROBE_DOCUMENTS))
         except RerankError as error:
-            self._learn_failure(error, timeout_s)
+            self._learn_failure(error)
             return error.reason
         self._unlatch()
         return None
@@ -119,7 +124,7 @@ class RerankStage:
             return FallbackReason.TOO_LATE
         if self.misconfigured and self._clock() - self._probed_at < LATCH_PROBE_S:
             return FallbackReason.MISCONFIGURED
-        return None if self._breaker.allows() else FallbackReason.CIRCUIT_OPEN
+        return None
 
     async def _call(self, reranker: Reranker, query: str, documents: Sequence[str], wait_s: float) -> Reranking:
         self._probed_at = self._clock()
@@ -131,9 +136,11 @@ class RerankStage:
                 return await reranker.rerank(query, documents, wait_s)
         except TimeoutError as error:
             raise RerankError(FallbackReason.CLIENT_TIMEOUT) from error
-        except asyncio.CancelledError:
-            self._breaker.released()
+        except RerankError:
             raise
+        except Exception as error:
+            log.error("reranker.adapter_failed", error=type(error).__name__, provider=reranker.provider)
+            raise RerankError(FallbackReason.MALFORMED_RESPONSE) from error
 
     def _fall_back(self, report: RerankReport, error: RerankError, started: float) -> Scores:
         if error.reason is FallbackReason.MISCONFIGURED and self._settings.reranker_permanent_errors == "error":
@@ -141,18 +148,13 @@ class RerankStage:
         return Scores(replace(report, reason=error.reason, elapsed_ms=_milliseconds(self._clock() - started)))
 
     def _learn_success(self, seconds_per_pair: float) -> None:
-        self._breaker.succeeded()
         self._unlatch()
         known = self._seconds_per_pair or seconds_per_pair
         self._seconds_per_pair = known + COST_SMOOTHING * (seconds_per_pair - known)
 
-    def _learn_failure(self, error: RerankError, given_s: float) -> None:
+    def _learn_failure(self, error: RerankError) -> None:
         if error.reason is FallbackReason.MISCONFIGURED:
             self._latch(error)
-        if says_unwell(error, given_s):
-            self._breaker.failed()
-        else:
-            self._breaker.released()
 
     def _latch(self, error: RerankError) -> None:
         self.misconfigured = True
@@ -195,9 +197,14 @@ def check(answer: Reranking, sent: int) -> dict[int, float]:
     for index, score in answer.results:
         if type(index) is not int or not 0 <= index < sent or index in scores:
             raise malformed
-        if type(score) not in (int, float) or not math.isfinite(score):
+        if type(score) not in (int, float):
             raise malformed
-        scores[index] = float(score)
+        try:
+            scores[index] = float(score)
+        except OverflowError:  # an integer of hundreds of digits
+            raise malformed from None
+        if not math.isfinite(scores[index]):
+            raise malformed
     if not scores:
         late = _partial_reason(answer) is PartialReason.DEADLINE
         raise RerankError(FallbackReason.DEADLINE) if late else malformed

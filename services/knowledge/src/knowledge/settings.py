@@ -17,10 +17,17 @@ PREFIXES = (
     *("MIN_SIMILARITY", "USE_IMPORTANCE", "TEXT_FIELDS", "FILTERABLE_", "MAX_CONCURRENT_"),
     *("RERANKER_", "RERANK_", "AUTH_", "KNOWLEDGE_"),
 )
+# Settings of the sibling services: a .env that all share must not be called wrong.
+SIBLINGS = frozenset(
+    {
+        *("EMBEDDING_MODEL", "EMBEDDING_DEADLINE_S"),
+        *("RERANK_MODEL", "RERANK_DEADLINE_S", "RERANK_PRECISION", "RERANK_API_KEY", "RERANK_API_KEY_FILE"),
+    }
+)
 FIELD_NAME = r"^[a-z][a-z0-9_]{0,63}$"
 
 
-def _names(value: Any) -> Any:  # noqa: ANN401 - whatever a source holds; the field's type decides afterwards
+def _names(value: Any) -> Any:
     return tuple(part.strip() for part in value.split(",") if part.strip()) if isinstance(value, str) else value
 
 
@@ -194,7 +201,7 @@ def load_settings() -> tuple[Settings, list[str]]:
         load_group(ProcessSettings),
     )
     check_nesting(settings.time, settings.reranker)
-    return settings, suggest_unknown(GROUPS, PREFIXES)
+    return settings, suggest_unknown(GROUPS, PREFIXES, SIBLINGS)
 
 
 def check_nesting(time: TimeSettings, reranker: RerankerSettings) -> None:

@@ -30,7 +30,6 @@ STAGE = "knowledge.stage"
 ERROR_TYPE = "error.type"
 GEN_AI_OPERATION = "gen_ai.operation.name"
 GEN_AI_MODEL = "gen_ai.request.model"
-GEN_AI_PROVIDER = "gen_ai.provider.name"
 DB_SYSTEM = "db.system.name"
 DB_OPERATION = "db.operation.name"
 DB_COLLECTION = "db.collection.name"
@@ -80,7 +79,7 @@ class Instruments:
         )
         self.provider_calls = meter.create_counter(PROVIDER_CALLS, "{call}", "Calls to the rerank provider")
         self.provider_characters = meter.create_counter(PROVIDER_CHARACTERS, "{character}", "Characters sent to be scored")
-        self.misconfigured = meter.create_gauge(MISCONFIGURED, "1", "1 while the provider refuses the configuration")
+        self.misconfigured = meter.create_gauge(MISCONFIGURED, "", "1 while the provider refuses the configuration")
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

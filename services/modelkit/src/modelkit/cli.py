@@ -95,13 +95,9 @@ def verify(models: Models = None, cache_dir: CacheOption = None) -> None:
     """Check the files that are here (without a name: all of them): every sha256, then a few pairs against stored scores."""
     cache = _cache(cache_dir)
     chosen = [manifest().get(model_id) for model_id in models] if models else list(manifest().models.values())
-    verdicts = [
-        sound for spec in chosen for precision in spec.precisions if (sound := _verify(spec, precision, cache)) is not None
-    ]
+    verdicts = [sound for spec in chosen for precision in spec.precisions if (sound := _verify(spec, precision, cache)) is not None]
     if not verdicts:
-        typer.echo(
-            f"None of these models is in {cache}. Fetch one with `knowledge-models fetch`, or name another --cache-dir.", err=True
-        )
+        typer.echo(f"None of these models is in {cache}. Fetch one with `knowledge-models fetch`, or name another --cache-dir.", err=True)
         raise typer.Exit(EXIT_FAILED)
     if not all(verdicts):
         raise typer.Exit(EXIT_FAILED)
@@ -128,9 +124,7 @@ def _verify(spec: ModelSpec, precision: Precision, cache: Path) -> bool | None:
 
 @app.command("path")
 def show_path(
-    model: Annotated[
-        str | None, typer.Argument(help="An id from `knowledge-models list`; without one, the cache folder.")
-    ] = None,
+    model: Annotated[str | None, typer.Argument(help="An id from `knowledge-models list`; without one, the cache folder.")] = None,
     precision: PrecisionOption = "auto",
     cache_dir: CacheOption = None,
 ) -> None:

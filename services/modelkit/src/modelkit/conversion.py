@@ -38,7 +38,5 @@ def convert(conversion: str, folder: Path, target: Path, precision: Precision) -
     result = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)  # noqa: S603 - our own module
     if result.returncode != 0:
         last = (result.stderr.strip().splitlines() or ["it was ended from outside, perhaps for want of memory (1.5 GB)"])[-1]
-        raise ConversionError(
-            f"converting {source} to {target.name} failed: {last[:300]}. Free some memory, or report this line."
-        )
+        raise ConversionError(f"converting {source} to {target.name} failed: {last[:300]}. Free some memory, or report this line.")
     return {name: version(name) for name in ("onnx", "onnxruntime", "numpy")}

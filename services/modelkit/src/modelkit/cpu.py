@@ -24,9 +24,7 @@ def _affinity() -> int:
     return os.cpu_count() or 1
 
 
-def usable_cpus(
-    cgroup_root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP, affinity: Callable[[], int] = _affinity
-) -> Cpus:
+def usable_cpus(cgroup_root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP, affinity: Callable[[], int] = _affinity) -> Cpus:
     """The cores this process may use. A quota of 1.5 cores is 2 threads, of 0.5 one.
 
     Args:

@@ -1,8 +1,7 @@
 """Query and passage in one run of a cross-encoder."""
 
-import onnxruntime as ort
-
 from modelkit.cpu import Cpus
+from modelkit.runtime import ort
 from modelkit.session import OnnxModel
 from modelkit.store import ModelFiles
 from modelkit.tokenize import QueryTokens, TextTokenizer, Tokens

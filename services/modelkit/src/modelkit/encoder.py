@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from modelkit.cpu import Cpus
+from modelkit.runtime import ort
 from modelkit.session import OnnxModel
 from modelkit.store import ModelFiles
 from modelkit.tokenize import TextTokenizer, Tokens

@@ -59,22 +59,20 @@ class _GraphBuilder:
         self._nodes: list[Any] = []
         self._constants: dict[str, Any] = {}
 
-    def model(self) -> Any:  # noqa: ANN401 - onnx comes without types
+    def model(self) -> Any:
         """The whole model."""
         self._shared_constants()
         state, bias = self._embeddings(), self._attention_bias()
         for layer in range(self._shape.layers):
             state = self._layer(state, bias, str(layer))
         output = self._output(state)
-        ids = [
-            helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "sequence"]) for n in ("input_ids", "attention_mask")
-        ]
+        ids = [helper.make_tensor_value_info(n, TensorProto.INT64, ["batch", "sequence"]) for n in ("input_ids", "attention_mask")]
         graph = helper.make_graph(self._nodes, "encoder", ids, [output], list(self._constants.values()))
         model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)])
         model.ir_version = IR_VERSION
         return model
 
-    def _add(self, kind: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:  # noqa: ANN401 - ONNX attributes
+    def _add(self, kind: str, inputs: Sequence[str], output: str | None = None, **attributes: Any) -> str:
         name = f"{kind.lower()}_{len(self._nodes)}"
         self._nodes.append(helper.make_node(kind, list(inputs), [output or name], name=name, **attributes))
         return output or name
@@ -150,7 +148,7 @@ class _GraphBuilder:
         mixed = self._add("Transpose", [self._add("MatMul", [shares, value])], perm=[0, 2, 1, 3])
         return self._add("Reshape", [mixed, "join_heads"])
 
-    def _output(self, state: str) -> Any:  # noqa: ANN401 - onnx comes without types
+    def _output(self, state: str) -> Any:
         if not self._shape.scoring_head:
             self._add("Identity", [state], "last_hidden_state")
             return helper.make_tensor_value_info("last_hidden_state", TensorProto.FLOAT, ["batch", "sequence", self._hidden])

@@ -75,9 +75,7 @@ def cached(model_id: str, cache_dir: Path | None = None, *, precision: str = "au
 class _Fetcher:
     """One model at one precision."""
 
-    def __init__(
-        self, spec: ModelSpec, precision: Precision, cache_dir: Path, progress: Progress, hashes: Mapping[str, str]
-    ) -> None:
+    def __init__(self, spec: ModelSpec, precision: Precision, cache_dir: Path, progress: Progress, hashes: Mapping[str, str]) -> None:
         self._spec = spec
         self._precision: Precision = precision
         self._chosen = spec.precisions[precision]

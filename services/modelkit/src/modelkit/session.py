@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 from numpy.typing import NDArray
 
 from modelkit.cpu import Cpus
+from modelkit.runtime import ort
 
 
 class OnnxModel:
@@ -38,9 +38,7 @@ class OnnxModel:
         options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         return options
 
-    def run(
-        self, ids: NDArray[np.int64], type_ids: NDArray[np.int64], options: ort.RunOptions | None = None
-    ) -> NDArray[np.float32]:
+    def run(self, ids: NDArray[np.int64], type_ids: NDArray[np.int64], options: ort.RunOptions | None = None) -> NDArray[np.float32]:
         """Run one sequence, without padding.
 
         Args:

@@ -147,8 +147,9 @@ def service_info(spec: ModelSpec, settings: RerankSettings) -> Info:
 
 
 def _create(fail: Callable[[str], None]) -> FastAPI:
+    neighbours = tuple(f"unknown setting {name}" for name in NEIGHBOURS)
     for warning in suggest_unknown([RerankSettings], PREFIXES):
-        if not any(name in warning.split() for name in NEIGHBOURS):
+        if not warning.startswith(neighbours):
             log.warning("unknown_setting", detail=warning)
     return create_app(load_group(RerankSettings), fail)
 

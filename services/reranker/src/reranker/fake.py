@@ -5,9 +5,9 @@ import threading
 from collections.abc import Callable
 
 import numpy as np
-import onnxruntime as ort
 
 from modelkit import Tokens
+from modelkit.runtime import ort
 from reranker.scorer import BoundQuery, Kind, ScoreKind, sigmoid
 
 Score = Callable[[str, str], float]

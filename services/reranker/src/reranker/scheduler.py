@@ -184,6 +184,4 @@ class _Run:
     def outcome(self) -> Outcome:
         scored = dict(self.scored)
         unscored = {i: self.unscored.get(i, "deadline") for i in range(len(self.documents)) if i not in scored}
-        return Outcome(
-            tuple(scored[i] for i in sorted(scored)), tuple(Unscored(i, reason) for i, reason in sorted(unscored.items()))
-        )
+        return Outcome(tuple(scored[i] for i in sorted(scored)), tuple(Unscored(i, reason) for i, reason in sorted(unscored.items())))

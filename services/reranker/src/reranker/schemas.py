@@ -15,7 +15,7 @@ MAX_BODY_BYTES = 4 << 20
 MAX_DEADLINE_MS = 600_000
 
 
-def _mended(value: Any) -> Any:  # noqa: ANN401 - whatever JSON held; pydantic judges it afterwards
+def _mended(value: Any) -> Any:
     return mend_surrogates(value) if isinstance(value, str) else value
 
 

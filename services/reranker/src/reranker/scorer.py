@@ -4,10 +4,10 @@ import math
 from typing import Literal, Protocol
 
 import numpy as np
-import onnxruntime as ort
 
 from modelkit import Cpus, CrossEncoder, Encoder, ModelFiles, Tokens
 from modelkit.encoder import Floats
+from modelkit.runtime import ort
 from modelkit.tokenize import QueryTokens
 
 Kind = Literal["cross-encoder", "late-interaction"]

@@ -13,7 +13,7 @@ def clean_text(text: str) -> str:
     return CONTROLS.sub("", LONE_SURROGATES.sub("\ufffd", text))
 
 
-def clean(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def clean(value: Any) -> Any:
     """A JSON value with every string in it, keys included, cleaned."""
     match value:
         case str():

@@ -17,12 +17,22 @@ CHATTY = ("opensearch", "httpx", "httpcore", "urllib3", "aiohttp.access", "huggi
 QUIET_PATHS = frozenset({"/health", "/ready", "/metrics"})
 
 
-def _add_trace(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:  # noqa: ANN401 - structlog's signature
+def _add_trace(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     context = trace.get_current_span().get_span_context()
     if context.is_valid:
         event["trace_id"] = format(context.trace_id, "032x")
         event["span_id"] = format(context.span_id, "016x")
     return event
+
+
+class _RefusalInOneLine(logging.Filter):
+    """The server prints a refused start as a traceback; the person who starts it needs the sentence at its end."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        text = record.getMessage()
+        if text.startswith("Traceback") and (at := text.rfind("ConfigurationError: ")) >= 0:
+            record.msg, record.args = text[at:].strip(), ()
+        return True
 
 
 def configure_logging(service: str, level: str) -> None:
@@ -56,6 +66,7 @@ def configure_logging(service: str, level: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
+    logging.getLogger("uvicorn.error").addFilter(_RefusalInOneLine())
     for name in CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 

@@ -17,6 +17,8 @@ log = structlog.get_logger(__name__)
 
 PROBLEM_JSON = "application/problem+json"
 MAX_NAME_LENGTH = 64
+SOURCES = frozenset({"body", "query", "path", "header", "cookie"})
+"""Where the framework found a field: the first part of its location, and no part of its name."""
 
 
 class Problem(Exception):
@@ -69,7 +71,9 @@ def describe_validation(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, s
     """Field and limit of each validation error, without the value that was sent."""
     found = []
     for error in errors:
-        location = [str(part) for part in error["loc"] if part not in ("body", "query", "path", "header")]
+        location = list(map(str, error["loc"]))
+        if location and location[0] in SOURCES:
+            del location[0]
         # The name of an unknown field is input too: it is cleaned and cut, so that nothing strange or long comes back.
         field = clean_text(".".join(location))[:MAX_NAME_LENGTH] or "body"
         message = "unknown field" if error["type"] == "extra_forbidden" else str(error["msg"])

@@ -14,9 +14,7 @@ from servicekit.settings import ConfigurationError, process_address
 EXIT_CONFIGURATION = 2
 
 
-def serve(
-    service: str, default_port: int, log_level: Callable[[], str], create_app: Callable[[], FastAPI], *, grace_s: int
-) -> None:
+def serve(service: str, default_port: int, log_level: Callable[[], str], create_app: Callable[[], FastAPI], *, grace_s: int) -> None:
     """Run the app until SIGTERM or SIGINT; requests in flight get `grace_s` seconds to finish.
 
     Exits with status 2 and one sentence on stderr if the configuration is wrong or the port is taken.
@@ -40,9 +38,13 @@ def serve(
         timeout_graceful_shutdown=grace_s,
     )
     server = uvicorn.Server(config)
-    server.run(sockets=[bound])
-    if not server.started:
-        raise SystemExit(EXIT_CONFIGURATION)
+    try:
+        server.run(sockets=[bound])
+    except SystemExit:
+        if server.started:
+            raise
+        # A refused start; the server has logged the sentence.
+        raise SystemExit(EXIT_CONFIGURATION) from None
 
 
 def _bind(host: str, port: int) -> socket.socket:

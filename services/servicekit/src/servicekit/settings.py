@@ -6,7 +6,7 @@ Besides telemetry's one default, this is the only module that looks at the envir
 import difflib
 import os
 import string
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -86,7 +86,7 @@ def _is_secret(field: FieldInfo) -> bool:
     return "SecretStr" in str(field.annotation)
 
 
-def _secret_from_file(name: str, raw: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any scalar a source holds
+def _secret_from_file(name: str, raw: Mapping[str, Any]) -> Any:
     path = raw.get(f"{name}_FILE")
     if not path:
         return raw.get(name)
@@ -125,7 +125,7 @@ def _read_yaml(path: Path, environ: Mapping[str, str]) -> dict[str, Any]:
     return {str(name).upper(): value for name, value in loaded.items() if str(name).upper() not in PROCESS_ONLY}
 
 
-def load_group(group: type[Group], **overrides: Any) -> Group:  # noqa: ANN401 - any field of the group
+def load_group(group: type[Group], **overrides: Any) -> Group:
     """Parse one group.
 
     Raises:
@@ -142,12 +142,15 @@ def load_group(group: type[Group], **overrides: Any) -> Group:  # noqa: ANN401 -
         raise ConfigurationError(message) from None
 
 
-def suggest_unknown(groups: Iterable[type[SettingsGroup]], prefixes: Iterable[str]) -> list[str]:
-    """One warning for each set name that begins like a setting but is none, with the nearest right name."""
+def suggest_unknown(groups: Iterable[type[SettingsGroup]], prefixes: Iterable[str], siblings: Collection[str] = ()) -> list[str]:
+    """One warning for each set name that begins like a setting but is none, with the nearest right name.
+
+    Names of `siblings`, the settings of other services in the same environment, are passed over.
+    """
     known = set().union(*(group.names() for group in groups))
     warnings = []
     for name in sorted(read_sources()):
-        if name in known or not name.startswith(tuple(prefixes)):
+        if name in known or name in siblings or not name.startswith(tuple(prefixes)):
             continue
         near = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""

@@ -6,6 +6,7 @@ Words are those of Unicode's segmentation (UAX#29): `pH-Wert` gives `pH` and `We
 
 import unicodedata
 from collections.abc import Iterator
+from functools import lru_cache
 
 import apsw.unicode
 import Stemmer
@@ -77,6 +78,10 @@ def fold_german(word: str) -> str:
     return "".join(folded)
 
 
+CACHED_WORDS = 20_000
+"""Words of which an analyzer remembers the term: few words make up most of a text."""
+
+
 class Analyzer:
     """Turns words into the terms that are indexed and searched. Not for several threads at once: stemmers keep state."""
 
@@ -87,9 +92,13 @@ class Analyzer:
         self._stop_words = frozenset(map(self._fold, stop_words))
         language = {DE: "german", EN: "english"}.get(name)
         self._stemmer = Stemmer.Stemmer(language) if language else None
+        self._cached_term = lru_cache(CACHED_WORDS)(self._term)
 
     def term(self, word: str) -> str | None:
         """The term of a word; None for a stop word."""
+        return self._cached_term(word)
+
+    def _term(self, word: str) -> str | None:
         folded = self._fold(word)
         if not folded or folded in self._stop_words:
             return None

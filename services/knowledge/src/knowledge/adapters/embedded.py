@@ -91,6 +91,7 @@ class EmbeddedBackend:
         self._of_thread = threading.local()
         self._connections: list[apsw.Connection] = []
         self._writer: apsw.Connection | None = None
+        self._closed = False
         self._expected: tuple[str | None, int | None] = (None, None)
 
     async def msearch(self, queries: Sequence[LegQuery], timeout_s: float) -> list[LegResult]:
@@ -118,6 +119,7 @@ class EmbeddedBackend:
 
     async def aclose(self) -> None:
         """Wait for what runs, then close the file."""
+        self._closed = True
         for pool in (self._readers, self._writers):
             await asyncio.to_thread(pool.shutdown, cancel_futures=True)
         for connection in self._connections:
@@ -170,6 +172,8 @@ class EmbeddedBackend:
         return await self._run(self._writers, lambda: action(self._writing(create=create)))
 
     async def _run(self, pool: ThreadPoolExecutor, action: Callable[[], T]) -> T:
+        if self._closed:
+            raise BackendError(f"{self._where} is closed.")
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, action)
         except apsw.BusyError as error:

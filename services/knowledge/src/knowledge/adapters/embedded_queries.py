@@ -32,9 +32,7 @@ _IDENTIFIER = """
 SELECT p.key, count(*), p.id FROM passage_identifiers AS i JOIN passages AS p ON p.key = i.passage
 WHERE i.value IN ({marks}) AND {narrowed} GROUP BY p.key
 """
-PASSAGE_COLUMNS = (
-    "p.id, p.document_id, p.title, p.content, p.language, p.metadata, p.category, p.tags, p.importance, p.identifiers"
-)
+PASSAGE_COLUMNS = "p.id, p.document_id, p.title, p.content, p.language, p.metadata, p.category, p.tags, p.importance, p.identifiers"
 
 _VISIBLE = """p.tenant = ? AND p.key IN (
   SELECT passage FROM passage_roles WHERE value IN ({roles})

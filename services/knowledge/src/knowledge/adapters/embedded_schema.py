@@ -20,6 +20,9 @@ APPLICATION_ID = 0x4B47_4657
 
 SWITCH_TIMEOUT_S = 10.0
 
+CACHE_KIB = 16_384
+"""Pages that each connection keeps: SQLite's own 2 MB hold the vectors of no more than a thousand passages."""
+
 TOKENIZER = "knowledge"
 LINKS = ("roles", "subjects", "tags", "identifiers", "facets")
 """Tables of (value, passage): what a passage has several of and what filters ask for."""
@@ -80,9 +83,14 @@ def connect(path: Path, *, busy_timeout_s: float, writer: bool) -> apsw.Connecti
         path: the file; it must be there.
         busy_timeout_s: how long a statement waits for another process.
         writer: whether it may change the file.
+
+    Raises:
+        apsw.Error: it cannot be opened; NotADBError where it is something else.
     """
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     connection.set_busy_timeout(int(busy_timeout_s * 1000))
+    # Only now SQLite looks into the file.
+    connection.pragma("schema_version")
     connection.enable_load_extension(True)
     connection.load_extension(sqlite_vec.loadable_path())
     connection.enable_load_extension(False)
@@ -91,6 +99,7 @@ def connect(path: Path, *, busy_timeout_s: float, writer: bool) -> apsw.Connecti
     # Every acknowledged write, a revoked permission above all, survives a loss of power: WAL alone saves it from `kill -9` only.
     connection.pragma("synchronous", "FULL")
     connection.pragma("query_only", not writer)
+    connection.pragma("cache_size", -CACHE_KIB)
     return connection
 
 

@@ -49,7 +49,7 @@ async def post_json(
     raise AssertionError("unreachable: the retry loop returns or raises")
 
 
-async def get_json(client: httpx.AsyncClient, url: str, *, timeout_s: float) -> Any:  # noqa: ANN401 - any JSON value
+async def get_json(client: httpx.AsyncClient, url: str, *, timeout_s: float) -> Any:
     """GET and decode JSON; one try.
 
     Raises:

@@ -1,6 +1,7 @@
 """The OpenSearch search backend: one `_msearch` a search, an alias in front of the index, `_bulk` for writing."""
 
 import asyncio
+from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
@@ -168,9 +169,7 @@ class OpenSearchBackend:
         name = index_name(self._alias, fingerprint, dimension)
         with translated():
             try:
-                await self._client.indices.create(
-                    index=name, body=index_body(self._alias, fingerprint, dimension, self._replicas)
-                )
+                await self._client.indices.create(index=name, body=index_body(self._alias, fingerprint, dimension, self._replicas))
             except RequestError as error:
                 # Another replica was quicker: its index came together with the alias.
                 if error.error != "resource_already_exists_exception":
@@ -199,7 +198,8 @@ class OpenSearchBackend:
             except IndexAbsent:
                 return {}
             sources = [hit["_source"] for hit in answer["hits"]["hits"]]
-            found.update((source["embed_hash"], tuple(source["vector"])) for source in sources)
+            # The engine keeps float32 and writes the shortest decimals of it.
+            found.update((source["embed_hash"], tuple(array("f", source["vector"]))) for source in sources)
         return found
 
     async def write(self, tenant: str, upserts: Sequence[Record], delete_ids: Sequence[str]) -> list[WriteFailure]:
@@ -256,9 +256,7 @@ class OpenSearchBackend:
     async def document_ids(self, tenant: str, source: str) -> set[str]:
         """The documents of a source."""
         try:
-            return await documents.document_ids(
-                self._client, self._alias, [{"term": {"tenant": tenant}}, {"term": {"source": source}}]
-            )
+            return await documents.document_ids(self._client, self._alias, [{"term": {"tenant": tenant}}, {"term": {"source": source}}])
         except IndexAbsent:
             return set()
 

@@ -18,7 +18,7 @@ ERROR_TYPE = re.compile(r"[a-z_]{1,80}")
 
 
 class IndexAbsent(BackendError):
-    """There is no index yet."""
+    """There is no such index or alias."""
 
 
 def connect(url: str, *, username: str | None, password: str | None, ca_file: Path | None, pool_size: int) -> AsyncOpenSearch:
@@ -60,7 +60,7 @@ def translated() -> Iterator[None]:
     except TransportError as error:
         kind = error_type(error.error)
         if kind == ABSENT:
-            raise IndexAbsent("There is no index yet.") from None
+            raise IndexAbsent("There is no index behind the alias.") from None
         raise BackendError(f"OpenSearch refused: {error.status_code} {kind}.") from None
     except (OpenSearchException, KeyError, TypeError, ValueError) as error:
         raise BackendError(f"OpenSearch gave an answer that is none ({type(error).__name__}).") from None

@@ -26,7 +26,9 @@ from knowledge.errors import BackendError
 from knowledge.models import Record, WriteFailure
 
 WRITE_TIMEOUT_S = 60.0
-BULK_BYTES = 5_000_000
+BULK_BYTES = 1_000_000
+"""Of one bulk request: above a mebibyte the client would hold up the event loop while it sends."""
+
 BULK_ITEMS = 500
 ATTEMPTS = 6
 PAGE = 500

@@ -45,9 +45,7 @@ def text_analysis() -> dict[str, Any]:
         STD: ["lowercase", "asciifolding"],
     }
     return {
-        "analyzer": {
-            f"knowledge_{name}": {"type": "custom", "tokenizer": "standard", "filter": chain} for name, chain in chains.items()
-        },
+        "analyzer": {f"knowledge_{name}": {"type": "custom", "tokenizer": "standard", "filter": chain} for name, chain in chains.items()},
         "filter": {
             "knowledge_de_stop": {"type": "stop", "stopwords": sorted(set(map(fold_german, GERMAN)))},
             "knowledge_de_stem": {"type": "stemmer", "language": "light_german"},

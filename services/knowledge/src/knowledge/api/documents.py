@@ -83,9 +83,7 @@ async def _put(gateway: Gateway, writer: Identity, place: str, document: Documen
     try:
         [outcome] = await gateway.ingestor.ingest([(place, document)], tenant=writer.tenant, source=SOURCE)
     except EmbeddingError as error:
-        raise SearchUnavailable(
-            "The embedding-service did not answer, so nothing was written; try again.", retry_after_s=2
-        ) from error
+        raise SearchUnavailable("The embedding-service did not answer, so nothing was written; try again.", retry_after_s=2) from error
     after = await gateway.store.permissions(writer.tenant, document.id)
     _audit("document.written", writer, document.id, before, after, status=outcome.status)
     return outcome
@@ -130,7 +128,7 @@ class _Bad:
     """What did not parse."""
 
 
-def _json(raw: bytes) -> Any:  # noqa: ANN401 - any JSON value
+def _json(raw: bytes) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
@@ -159,8 +157,7 @@ def _document(document: StoredDocument, *, show_permissions: bool) -> dict[str, 
         "tags": list(document.tags),
         "source": document.source,
         "chunks": [
-            {"id": chunk.id, "title": chunk.title, "content": chunk.content, "metadata": dict(chunk.metadata)}
-            for chunk in document.chunks
+            {"id": chunk.id, "title": chunk.title, "content": chunk.content, "metadata": dict(chunk.metadata)} for chunk in document.chunks
         ],
     }
     if show_permissions:

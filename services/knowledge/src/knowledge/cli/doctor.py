@@ -46,9 +46,7 @@ def doctor() -> None:
     styles = {Verdict.OK: "green", Verdict.WARNING: "yellow", Verdict.BROKEN: "bold red"}
     out = console()
     for finding in findings:
-        out.print(
-            Text(f"{finding.verdict.value:8}", style=styles[finding.verdict]) + Text(f"{finding.subject}: {finding.detail}")
-        )
+        out.print(Text(f"{finding.verdict.value:8}", style=styles[finding.verdict]) + Text(f"{finding.subject}: {finding.detail}"))
     if any(finding.verdict is Verdict.BROKEN for finding in findings):
         raise typer.Exit(EXIT_FAILED)
 
@@ -128,7 +126,5 @@ def _budget(service: object, gateway: int) -> Finding:
             "budget",
             f"the reranker-service accepts {service or 'any number of'} characters, the gateway sends {gateway}",
         )
-    detail = (
-        f"RERANK_SCORED_CHARS_BUDGET is {service} in the reranker-service and {gateway} here; raise the one or lower the other"
-    )
+    detail = f"RERANK_SCORED_CHARS_BUDGET is {service} in the reranker-service and {gateway} here; raise the one or lower the other"
     return Finding(Verdict.BROKEN, "budget", detail)

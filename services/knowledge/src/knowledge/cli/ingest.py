@@ -107,9 +107,7 @@ def _show(report: Report, rejects: Path) -> None:
     if report.prune_refused:
         out.print("nothing pruned: a reject could explain what is absent", highlight=False)
     if report.invisible:
-        message = (
-            f"{report.invisible} documents name no roles and no subjects, so nobody sees them; --allowed-roles gives them some"
-        )
+        message = f"{report.invisible} documents name no roles and no subjects, so nobody sees them; --allowed-roles gives them some"
         out.print(message, highlight=False)
     for reject in report.rejects[:SHOWN_REJECTS]:
         out.print(f"rejected: {reject.place}: {reject.reason}", highlight=False, markup=False)

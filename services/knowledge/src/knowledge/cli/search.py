@@ -21,9 +21,7 @@ def search(
     query: Annotated[str, typer.Argument(help="The question.")],
     top_k: Annotated[int | None, typer.Option(help="How many results; the gateway's default when left out.")] = None,
     token: Annotated[str | None, typer.Option(help="A bearer token.")] = None,
-    role: Annotated[
-        list[str] | None, typer.Option(help=f"Development: mint a token with these roles ({DEVELOPMENT_ROLE}).")
-    ] = None,
+    role: Annotated[list[str] | None, typer.Option(help=f"Development: mint a token with these roles ({DEVELOPMENT_ROLE}).")] = None,
     tenant: Annotated[str, typer.Option(help="Development: the tenant of the minted token.")] = DEVELOPMENT_TENANT,
     language: Annotated[str | None, typer.Option(help="Language fields to search, such as de.")] = None,
     rerank: Annotated[bool, typer.Option(help="Rerank the head.")] = True,

@@ -77,7 +77,5 @@ class Reject:
 def validation_reason(error: ValidationError) -> str:
     """Fields and limits of a validation error, without the values."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
-    parts = [
-        f"{'.'.join(map(str, item['loc'])) or 'document'}: {item['msg'].removeprefix('Value error, ')}" for item in found[:5]
-    ]
+    parts = [f"{'.'.join(map(str, item['loc'])) or 'document'}: {item['msg'].removeprefix('Value error, ')}" for item in found[:5]]
     return "; ".join(parts)

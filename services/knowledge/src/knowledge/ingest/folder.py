@@ -78,9 +78,7 @@ async def ingest_folder(
     return report
 
 
-def _distinct(
-    items: Iterable[Item], seen: set[str], permissions: Permissions, report: Report
-) -> Iterator[tuple[str, DocumentInput]]:
+def _distinct(items: Iterable[Item], seen: set[str], permissions: Permissions, report: Report) -> Iterator[tuple[str, DocumentInput]]:
     for place, item in items:
         if isinstance(item, Reject):
             report.rejects.append(item)

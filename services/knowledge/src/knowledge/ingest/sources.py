@@ -100,7 +100,7 @@ def _text(text: str, place: str, name: str, *, markdown: bool) -> DocumentInput 
     return to_document({"id": name, "title": title, "content": text, "markdown": markdown}, place)
 
 
-def to_document(raw: Any, place: str) -> DocumentInput | Reject:  # noqa: ANN401 - whatever the parser gave
+def to_document(raw: Any, place: str) -> DocumentInput | Reject:
     """Validate one document; the reject names fields and limits, never values."""
     try:
         return DocumentInput.model_validate(raw)

@@ -35,9 +35,7 @@ class SidecarReranker:
     provider = "sidecar"
     answer_margin_s = 0.15
 
-    def __init__(
-        self, url: str, *, api_key: str = "", model: str = "", tracer: Tracer, client: httpx.AsyncClient | None = None
-    ) -> None:
+    def __init__(self, url: str, *, api_key: str = "", model: str = "", tracer: Tracer, client: httpx.AsyncClient | None = None) -> None:
         self.model = model
         self._url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}

@@ -1,0 +1,89 @@
+"""Public names are documented once, and the pages agree with the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from embedding.settings import EmbeddingSettings
+from knowledge import telemetry
+from knowledge.cli.common import ClientSettings
+from knowledge.errors import FallbackReason, RequestError
+from knowledge.models import Degraded, PartialReason, SkipReason
+from knowledge.settings import GROUPS
+from reranker.settings import RerankSettings
+from servicekit.settings import SettingsGroup
+
+DOCS = Path("docs")
+SERVICE_GROUPS: dict[str, tuple[type[SettingsGroup], ...]] = {
+    "Gateway": GROUPS,
+    "Reranker-service": (RerankSettings,),
+    "Embedding-service": (EmbeddingSettings,),
+}
+SAID_IN_WORDS = {"EMBEDDED_PATH", "MODEL_CACHE_DIR"}
+
+
+def rows(text: str) -> dict[str, str]:
+    """First column (without backticks) -> second column, of all tables of a text."""
+    return dict(re.findall(r"^\| `([^`]+)` \| ([^|]*?) ?\|", text, flags=re.MULTILINE))
+
+
+def section(name: str) -> str:
+    """The part of docs/settings.md under a heading that begins with `name`."""
+    page = (DOCS / "settings.md").read_text(encoding="utf-8")
+    found = re.search(rf"^## {name}.*?(?=^## |\Z)", page, flags=re.MULTILINE | re.DOTALL)
+    assert found, name
+    return found.group()
+
+
+def default_of(group: type[SettingsGroup], field: str) -> str:
+    """A default as the page writes it."""
+    default = group.model_fields[field].get_default(call_default_factory=False)
+    if default is None or isinstance(default, SecretStr):
+        return ""
+    if isinstance(default, bool):
+        return str(default).lower()
+    return ",".join(default) if isinstance(default, tuple) else str(default)
+
+
+@pytest.mark.parametrize("service", SERVICE_GROUPS)
+def test_settings_page_lists_every_setting_with_its_default(service: str) -> None:
+    """Each setting stands in its service's table, with the default of the code, and no other name does."""
+    written = rows(section(service))
+    known = {field.upper(): (group, field) for group in SERVICE_GROUPS[service] for field in group.model_fields}
+    assert set(written) == set(known)
+    for name, (group, field) in known.items():
+        if name not in SAID_IN_WORDS:
+            assert written[name].strip() == default_of(group, field), name
+
+
+def test_settings_page_names_aliases_and_client_settings() -> None:
+    """Second names and the commands' own setting are on the page too."""
+    page = (DOCS / "settings.md").read_text(encoding="utf-8")
+    names = [alias for group in GROUPS for alias in group.aliases] + [name.upper() for name in ClientSettings.model_fields]
+    assert all(f"`{name}`" in page for name in names)
+
+
+def test_errors_page_lists_every_reason() -> None:
+    """The fallback table is the closed set, and the other words are all there."""
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    fallbacks = page[: page.index("## Not served")]
+    assert set(rows(fallbacks)) == {reason.value for reason in FallbackReason}
+    for word in (*SkipReason, *PartialReason, *Degraded):
+        assert f"`{word.value}`" in page, word
+
+
+def test_errors_page_lists_every_problem_with_its_status() -> None:
+    """Each error class's status and code stand on the page."""
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    for error in RequestError.__subclasses__():
+        assert f"| {error.status} | `{error.code}` |" in page, error
+
+
+def test_telemetry_page_lists_every_name() -> None:
+    """Each constant that holds a name stands on the page."""
+    page = (DOCS / "telemetry.md").read_text(encoding="utf-8")
+    names = {value for name, value in vars(telemetry).items() if name.isupper() and isinstance(value, str) and name != "SERVICE"}
+    missing = {name for name in names if f"`{name}`" not in page}
+    assert not missing
