@@ -136,7 +136,7 @@ class Asked:
     async def hits(self, query: LegQuery) -> tuple[Hit, ...]:
         """The hits of one leg, which must not be degraded."""
         (result,) = await self.backend.msearch([query], TIMEOUT_S)
-        assert not (result.failed or result.timed_out or result.shards_failed)
+        assert (result.failed, result.timed_out, result.shards_failed) == (False, False, False)
         return result.hits
 
     async def ids(self, query: LegQuery) -> list[str]:

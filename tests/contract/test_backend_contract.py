@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -164,7 +165,7 @@ async def test_filters_narrow_every_leg(backend: Backend, asked: Asked, filters:
         assert set(await asked.ids(query)) == expected
 
 
-@pytest.mark.parametrize("vector_", [(0.0,) * DIMENSION, (float("nan"),) * DIMENSION, ()])
+@pytest.mark.parametrize("vector_", [(value,) * DIMENSION for value in (0.0, 1e-46, 1e-30, 1e39, math.nan, math.inf)] + [()])
 async def test_a_vector_without_a_cosine_finds_nothing(backend: Backend, asked: Asked, vector_: tuple[float, ...]) -> None:
     """It is no failure either: there is nothing that could be near."""
     await backend.write(TENANT, [record("a")], [])

@@ -9,6 +9,7 @@ import pytest
 from opentelemetry.trace import NoOpTracer
 
 from knowledge.adapters.opensearch import OpenSearchBackend
+from knowledge.adapters.opensearch_mapping import PERMISSION_FIELDS
 from knowledge.errors import BackendError, IndexMismatch
 from knowledge.ports import Backend
 from tests.contract.places import (
@@ -132,7 +133,7 @@ async def test_permissions_that_are_analysed_stop_the_start(node_place: OpenSear
 @pytest.mark.opensearch
 async def test_a_foreign_index_stops_the_start(node_place: OpenSearchPlace) -> None:
     """One without our `_meta`, an index in the alias's place, an alias on two indices, and an index that lost its alias."""
-    keywords = {"properties": dict.fromkeys(("tenant", "allowed_roles", "allowed_subjects"), {"type": "keyword"})}
+    keywords = {"properties": {name: {"type": "keyword"} for name in PERMISSION_FIELDS}}
     node_place.call("PUT", f"{node_place.alias}-x", {"mappings": keywords, "aliases": {node_place.alias: {}}})
     await _refused(node_place, "mapping unknown")
     node_place.call("PUT", f"{node_place.alias}-y", {"aliases": {node_place.alias: {}}})
@@ -176,7 +177,7 @@ async def test_the_index_says_what_it_was_made_for(node_place: OpenSearchPlace) 
     assert mapping["dynamic"] == "strict"
     method = mapping["properties"]["vector"]["method"]
     assert (method["engine"], method["name"], method["space_type"]) == ("lucene", "hnsw", "cosinesimil")
-    assert all(mapping["properties"][field] == {"type": "keyword"} for field in ("tenant", "allowed_roles", "allowed_subjects"))
+    assert all(mapping["properties"][field] == {"type": "keyword"} for field in PERMISSION_FIELDS)
 
 
 async def test_nothing_at_the_address_is_an_error_that_says_so() -> None:

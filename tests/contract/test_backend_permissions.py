@@ -176,7 +176,7 @@ queries = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(max_examples=300, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(query=queries)
 def test_no_leg_returns_what_the_rule_denies(corpus: tuple[asyncio.Runner, Backend], query: LegQuery) -> None:
     """Whatever is asked, each hit is allowed and fits the filters; vector and identifier legs miss none that is."""

@@ -68,7 +68,7 @@ def cosine(left: Sequence[float], right: Sequence[float]) -> float:
     return math.fsum(x * y for x, y in zip(left, right, strict=True)) / norms
 
 
-def record(chunk: str, text: str = "wasser", **fields: Any) -> Record:  # noqa: ANN401 - any field of a record
+def record(chunk: str, text: str = "wasser", **fields: Any) -> Record:
     """A stored chunk with defaults for all that a test does not name."""
     identifiers = extract(text).all
     base = Record(

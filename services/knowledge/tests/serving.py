@@ -22,19 +22,21 @@ from knowledge.retrieve import Retriever
 from knowledge.settings import IdentitySettings, ProcessSettings, RerankerSettings, SearchSettings, Settings, TimeSettings
 from knowledge.telemetry import SERVICE, Instruments
 from servicekit.telemetry import Telemetry, set_up_telemetry
-from services.knowledge.tests.fakes import FakeBackend, FakeClock, FakeEmbedder, FakeReranker
+from services.knowledge.tests.fakes import FakeBackend, FakeClock, FakeEmbedder, FakeReranker, record
 
 SECRET = "a-secret-of-thirty-two-bytes-or-more"
 NOW = 1_750_000_000
 FAR = 4_000_000_000
+CORPUS = [record(f"{number:02}", " ".join(["wasser"] * (20 - number) + ["licht"] * number)) for number in range(20)]
+"""Twenty passages; both legs put 00 first and 19 last for `wasser`."""
 READER = Identity("acme", "ada", frozenset({"reader"}))
 
 
-def settings(**given: Any) -> Settings:  # noqa: ANN401 - any setting
+def settings(**given: Any) -> Settings:
     """Settings of a gateway in development mode with a shared secret; `given` is by field name."""
     base = {"auth_jwt_secret": SECRET, "knowledge_env": "development", **given}
 
-    def group(kind: type) -> Any:  # noqa: ANN401 - the group's instance
+    def group(kind: type) -> Any:
         return kind(**{name: value for name, value in base.items() if name in kind.model_fields})
 
     kinds = (SearchSettings, RerankerSettings, TimeSettings, IdentitySettings, ProcessSettings)
@@ -72,7 +74,7 @@ def instruments() -> Instruments:
 INSTRUMENTS = instruments()
 
 
-def new_stage(reranker: Reranker | None, clock: Clock, *, metrics: Instruments = INSTRUMENTS, **given: Any) -> RerankStage:  # noqa: ANN401 - any setting
+def new_stage(reranker: Reranker | None, clock: Clock, *, metrics: Instruments = INSTRUMENTS, **given: Any) -> RerankStage:
     """The rerank stage over a reranker."""
     return RerankStage(reranker, settings(**given).reranker, metrics, clock)
 
@@ -84,7 +86,7 @@ def new_pipeline(
     clock: Clock | None = None,
     embedder: FakeEmbedder | None = None,
     stage: RerankStage | None = None,
-    **given: Any,  # noqa: ANN401 - any setting
+    **given: Any,
 ) -> Pipeline:
     """The pipeline over fakes."""
     chosen = settings(**given)
@@ -100,7 +102,7 @@ def new_pipeline(
     return Pipeline(retriever, stage, search=chosen.search, reranker=chosen.reranker, metrics=INSTRUMENTS)
 
 
-def query(text: str = "wasser", *, top_k: int = 10, scopes: tuple[Scope, ...] = (), **given: Any) -> Query:  # noqa: ANN401 - any field
+def query(text: str = "wasser", *, top_k: int = 10, scopes: tuple[Scope, ...] = (), **given: Any) -> Query:
     """A query; without scopes it has the one unnamed scope."""
     floor, filters = given.pop("min_similarity", None), given.pop("filters", ())
     given.setdefault("sub_queries", ())
@@ -114,14 +116,14 @@ async def search(
     return await pipeline.search(asked, identity, Deadline.after(seconds, clock or FakeClock()))
 
 
-def token(*, roles: Any = ("reader",), tenant: Any = "acme", subject: Any = "ada", **claims: Any) -> str:  # noqa: ANN401 - wrong ones too
+def token(*, roles: Any = ("reader",), tenant: Any = "acme", subject: Any = "ada", **claims: Any) -> str:
     """An HS256 token that holds until long after this test; a claim given as None is left out."""
     listed = list(roles) if isinstance(roles, tuple) else roles
     whole = {"sub": subject, "tenant": tenant, "roles": listed, "exp": FAR, **claims}
     return jwt.encode({name: value for name, value in whole.items() if value is not None}, SECRET, algorithm="HS256")
 
 
-def bearer(**given: Any) -> dict[str, str]:  # noqa: ANN401 - as for `token`
+def bearer(**given: Any) -> dict[str, str]:
     """The header with a token."""
     return {"Authorization": f"Bearer {token(**given)}"}
 
@@ -139,7 +141,7 @@ class Served:
     metrics: InMemoryMetricReader
     telemetry: Telemetry
 
-    async def search(self, body: Mapping[str, Any] | None = None, /, **fields: Any) -> httpx.Response:  # noqa: ANN401 - any field
+    async def search(self, body: Mapping[str, Any] | None = None, /, **fields: Any) -> httpx.Response:
         """`POST /search` as a reader."""
         return await self.http.post("/search", json={"query": "wasser", **(body or {}), **fields}, headers=bearer())
 
@@ -148,14 +150,14 @@ class Served:
 async def served(
     backend: FakeBackend | None = None,
     *,
-    reranker: Any = None,  # noqa: ANN401 - a FakeReranker, another reranker, or False for none
+    reranker: Any = None,
     new_reranker: Callable[[Telemetry], Reranker] | None = None,
     new_embedder: Callable[[Telemetry], Embedder] | None = None,
     embedder: FakeEmbedder | None = None,
-    keys: Any = None,  # noqa: ANN401 - signing keys
+    keys: Any = None,
     clock: Clock | None = None,
     raise_app_exceptions: bool = False,
-    **given: Any,  # noqa: ANN401 - any setting
+    **given: Any,
 ) -> AsyncIterator[Served]:
     """The app with its lifespan entered."""
     telemetry, spans, metrics = new_telemetry()

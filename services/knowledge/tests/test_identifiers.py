@@ -76,7 +76,7 @@ def test_each_is_found_once_in_order() -> None:
 def test_any_text_is_read_without_an_error(text: str) -> None:
     """No text breaks the extractor, and nothing that it finds is longer than the limit or blank."""
     found = extract(text)
-    assert all(0 < len(name) for name in found.all)
+    assert all(len(name) > 0 for name in found.all)
     assert set(found.strong).isdisjoint(found.soft)
 
 

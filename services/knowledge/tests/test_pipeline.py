@@ -44,7 +44,7 @@ from services.knowledge.tests.fakes import (
     score_all,
     sees,
 )
-from services.knowledge.tests.serving import READER, new_pipeline, new_stage, query, search
+from services.knowledge.tests.serving import CORPUS, READER, new_pipeline, new_stage, query, search
 
 initial_ks = st.integers(1, 8)
 VISIBLE = Visibility.of(READER)
@@ -269,9 +269,6 @@ def test_invariant_scored_then_unscored_then_tail_inside_a_tier(
         return (tier, tail, score is None, -(score or 0.0), result.candidate.hybrid_rank)
 
     assert [place(result) for result in answer.results] == sorted(place(result) for result in answer.results)
-
-
-CORPUS = [record(f"{number:02}", " ".join(["wasser"] * (20 - number) + ["licht"] * number)) for number in range(20)]
 
 
 def by_number(_: str, documents: Sequence[str]) -> Reranking:

@@ -66,9 +66,9 @@ class _Layers(PydanticBaseSettingsSource):
     def __call__(self) -> dict[str, Any]:
         cls = self.settings_cls
         assert issubclass(cls, SettingsGroup)  # noqa: S101 - narrows the type
-        raw = read_sources()
+        raw = {name: value for name, value in read_sources().items() if value not in (None, "")}
         for alias, name in cls.aliases.items():
-            if alias in raw and name in raw and raw[alias] != raw[name]:
+            if alias in raw and name in raw and str(raw[alias]) != str(raw[name]):
                 message = f"{alias} is another name of {name}, and they are set to different values. "
                 raise ConfigurationError(message + f"Remove {alias}, or give both the same value.")
             if alias in raw:
@@ -77,7 +77,7 @@ class _Layers(PydanticBaseSettingsSource):
         for field_name, field in cls.model_fields.items():
             name = field_name.upper()
             value = _secret_from_file(name, raw) if _is_secret(field) else raw.get(name)
-            if value is not None and value != "":
+            if value is not None:
                 values[field_name] = value
         return values
 

@@ -60,7 +60,7 @@ def query_words(text: str) -> list[str]:
 def fold(word: str) -> str:
     """One form for upper and lower case, accents and compatibility characters (`ß` becomes `ss`)."""
     apart = unicodedata.normalize("NFKD", word.replace("\u2019", "'").casefold())
-    return "".join(character for character in apart if not unicodedata.combining(character))
+    return "".join(character for character in apart if not unicodedata.combining(character) and not character.isspace())
 
 
 def fold_german(word: str) -> str:

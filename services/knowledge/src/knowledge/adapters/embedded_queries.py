@@ -25,7 +25,7 @@ SELECT p.key, -f.rank, p.id FROM text_{name} AS f CROSS JOIN passages AS p ON p.
 WHERE f.text_{name} MATCH ? AND {narrowed}
 """
 _VECTOR = """
-SELECT p.key, 1 - vec_distance_cosine(v.vector, ?), p.id FROM passages AS p JOIN vectors AS v ON v.passage = p.key
+SELECT p.key, max(-1.0, min(1.0, 1 - vec_distance_cosine(v.vector, ?))), p.id FROM passages AS p JOIN vectors AS v ON v.passage = p.key
 WHERE {narrowed}
 """
 _IDENTIFIER = """

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import httpx
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
-from knowledge.adapters.http import AnswerTooLarge, get_json, new_client, post_json
+from knowledge.adapters.http import AnswerTooLarge, get_json, json_of, new_client, post_json
 from knowledge.errors import EmbeddingError
 from knowledge.models import Embeddings
 from knowledge.telemetry import ERROR_TYPE, GEN_AI_MODEL, GEN_AI_OPERATION
@@ -71,7 +71,7 @@ class HttpEmbedder:
 
 def _decode(response: httpx.Response, sent: int) -> Embeddings:
     try:
-        body = response.json()
+        body = json_of(response)
         vectors = tuple(tuple(map(float, vector)) for vector in body["vectors"])
         found = Embeddings(vectors, str(body["model"]), str(body["fingerprint"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -58,7 +58,19 @@ async def get_json(client: httpx.AsyncClient, url: str, *, timeout_s: float) -> 
     """
     response = await _send(client, client.build_request("GET", url, timeout=timeout_s))
     response.raise_for_status()
-    return response.json()
+    return json_of(response)
+
+
+def json_of(response: httpx.Response) -> Any:
+    """The JSON value of a body.
+
+    Raises:
+        ValueError: not JSON, or nested too deeply to be read.
+    """
+    try:
+        return response.json()
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 async def _send(client: httpx.AsyncClient, request: httpx.Request) -> httpx.Response:

@@ -14,6 +14,7 @@ FETCH_TIMEOUT_S = 5.0
 MIN_REFETCH_S = 30.0
 RETRY_AFTER_FAILURE_S = 2.0
 LIFESPAN_S = 3600.0
+KEY_TYPES = ("RSA", "EC", "OKP")
 
 
 class JwksKeys:
@@ -63,4 +64,9 @@ class JwksKeys:
             return
         self._failed = False
         self._fetched_at = self._tried_at
-        self._keys = {key.key_id: (key.key, str(key.key_type)) for key in found.keys if key.key_type in ("RSA", "EC", "OKP")}
+        self._keys = {key.key_id: (key.key, str(key.key_type)) for key in found.keys if _signs(key)}
+
+
+def _signs(key: jwt.PyJWK) -> bool:
+    """Whether a key is a public one and meant for signatures."""
+    return key.key_type in KEY_TYPES and key.public_key_use in (None, "sig")

@@ -85,14 +85,14 @@ class OpenSearchBackend:
         with search_span(self._tracer, "opensearch", self._alias, len(sent)) as span:
             lines = [line for query, body in sent for line in (search_header(query), body)]
             with translated():
-                items = (await self._ask(lines, ends_at))["responses"]
+                items = (await self._ask(lines, ends_at, span.trace_id))["responses"]
                 found = iter([self._result(query, item) for (query, _), item in zip(sent, items, strict=True)])
             results = [LegResult() if body is None else next(found) for body in bodies]
             span.legs(results)
             return results
 
-    async def _ask(self, lines: list[Json], ends_at: float) -> dict[str, Any]:
-        """Send; a broken connection is tried once more if time is left, a late one never."""
+    async def _ask(self, lines: list[Json], ends_at: float, trace_id: str) -> dict[str, Any]:
+        """Send; a broken connection is tried once more if time is left, a late one never. The trace id joins the slow log."""
 
         def worth_another_try(error: BaseException) -> bool:
             broken = isinstance(error, Unreachable) and not isinstance(error, ConnectionTimeout)
@@ -108,7 +108,9 @@ class OpenSearchBackend:
         async for attempt in again:
             with attempt:
                 left = max(0.001, (ends_at - monotonic()) * CLIENT_SHARE)
-                answer = await self._client.msearch(body=lines, index=self._alias, params={"request_timeout": left})
+                answer = await self._client.msearch(
+                    body=lines, index=self._alias, params={"request_timeout": left}, headers={"X-Opaque-Id": trace_id}
+                )
         return answer
 
     def _result(self, query: LegQuery, item: dict[str, Any]) -> LegResult:
@@ -120,11 +122,13 @@ class OpenSearchBackend:
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 found = await self._describe()
-            if found is not None:
-                check(found, self._alias, *self._expected)
+            if found is None:
+                return self._index is None
+            check(found, self._alias, *self._expected)
         except (BackendError, TimeoutError):
             return False
-        return found is not None or self._index is None
+        self._index = found
+        return True
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -149,21 +153,21 @@ class OpenSearchBackend:
 
     async def _describe(self) -> Described | None:
         """The index behind the alias; None if there is none."""
-        try:
-            with translated():
-                found = await self._client.indices.get_mapping(index=self._alias)
-        except IndexAbsent:
-            return None
+        with translated():
+            # An absent index is no failure that the client should log.
+            found = await self._client.indices.get_mapping(index=self._alias, params={"ignore": 404})
+            if is_absent(found):
+                return None
+            indices = [Described(name, one["mappings"]) for name, one in sorted(found.items())]
         if self._alias in found:
             raise IndexMismatch(
                 f"{self._alias} is an index and must be an alias, so that an index can be replaced. "
                 "Name another alias in OPENSEARCH_INDEX, or delete that index."
             )
-        if len(found) > 1:
-            names = ", ".join(sorted(found))
+        if len(indices) > 1:
+            names = ", ".join(one.name for one in indices)
             raise IndexMismatch(f"The alias {self._alias} points to several indices ({names}). Take it off all but one of them.")
-        ((name, described),) = found.items()
-        return Described(name, described["mappings"])
+        return indices[0] if indices else None
 
     async def _create(self, fingerprint: str, dimension: int) -> None:
         name = index_name(self._alias, fingerprint, dimension)

@@ -62,5 +62,5 @@ def translated() -> Iterator[None]:
         if kind == ABSENT:
             raise IndexAbsent("There is no index behind the alias.") from None
         raise BackendError(f"OpenSearch refused: {error.status_code} {kind}.") from None
-    except (OpenSearchException, KeyError, TypeError, ValueError) as error:
+    except (OpenSearchException, AttributeError, KeyError, TypeError, ValueError) as error:
         raise BackendError(f"OpenSearch gave an answer that is none ({type(error).__name__}).") from None

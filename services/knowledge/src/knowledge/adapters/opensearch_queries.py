@@ -95,8 +95,12 @@ def _identifier(query: LegQuery, narrowed: list[Json]) -> Json | None:
 
 
 def search_header(query: LegQuery) -> Json:
-    """A tenant's searches go to one copy while the cluster is unchanged: copies differ in deleted passages and so in BM25."""
-    return {"preference": "tenant-" + hashlib.sha256(query.visibility.tenant.encode()).hexdigest()[:16]}
+    """What stands before a body. A failed shard must not take the hits of the others along, whatever the cluster's default.
+
+    A tenant's searches go to one copy while the cluster is unchanged: copies differ in deleted passages and so in BM25.
+    """
+    tenant = hashlib.sha256(query.visibility.tenant.encode()).hexdigest()[:16]
+    return {"preference": f"tenant-{tenant}", "allow_partial_search_results": True}
 
 
 def leg_result(query: LegQuery, item: Mapping[str, Any]) -> LegResult:

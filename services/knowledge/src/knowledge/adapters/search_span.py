@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, format_trace_id
 
 from knowledge.models import LegResult
 from knowledge.telemetry import DB_BATCH_SIZE, DB_COLLECTION, DB_OPERATION, DB_SYSTEM, ERROR_TYPE
@@ -14,9 +14,14 @@ MSEARCH = "msearch"
 
 @dataclass(frozen=True, slots=True)
 class SearchSpan:
-    """The span, and the one thing that an adapter still says to it."""
+    """The span, and what an adapter still asks and says."""
 
     span: Span
+
+    @property
+    def trace_id(self) -> str:
+        """The trace in hexadecimal, for logs of others."""
+        return format_trace_id(self.span.get_span_context().trace_id)
 
     def legs(self, results: Sequence[LegResult]) -> None:
         """Mark the span as failed if a leg did."""

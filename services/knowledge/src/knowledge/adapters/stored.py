@@ -17,6 +17,9 @@ MAX_FACET = 512
 MAX_KEYWORD = 8000
 """Characters of an id, a role or a tag: a Lucene term holds 32,766 bytes."""
 
+MIN_NORM = 1e-12
+"""Shorter vectors, and longer ones than its inverse, lose their direction when float32 squares them."""
+
 FACETS = "facets"
 OWN_FIELDS = ("language", "category", "tags")
 """Filters on these use fields of their own; every other name is looked up in the facets."""
@@ -42,7 +45,7 @@ def facets(metadata: Mapping[str, Any]) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for name, value in metadata.items():
         values = value if isinstance(value, list | tuple) else [value]
-        found.update((one, None) for item in values if (one := facet(name, item)) is not None)
+        found.update((one, None) for item in values if (one := facet(str(name), item)) is not None)
     return tuple(found)
 
 
@@ -71,8 +74,8 @@ def storable(values: Iterable[str]) -> list[str]:
 
 
 def usable_vector(vector: Sequence[float]) -> bool:
-    """Whether a cosine with this vector is defined."""
-    return bool(vector) and all(map(math.isfinite, vector)) and any(vector)
+    """Whether a cosine with this vector can be computed in float32."""
+    return MIN_NORM <= math.hypot(*vector) <= 1 / MIN_NORM
 
 
 def sees_nothing(visibility: Visibility) -> bool:
@@ -107,17 +110,27 @@ def refusals(tenant: str, upserts: Sequence[Record], dimension: int) -> dict[str
 def _reason(tenant: str, record: Record, dimension: int) -> str | None:
     if record.tenant != tenant:
         return "tenant: is not the one that is written to"
-    for name in ("id", "document_id", "source", "category", "language", "embed_hash", "record_hash"):
+    return _long_field(record) or _unusable_number(record, dimension) or _unstorable_field(record)
+
+
+def _long_field(record: Record) -> str | None:
+    for name in ("id", "document_id", "chunk_key", "source", "category", "language", "embed_hash", "record_hash"):
         if len(getattr(record, name)) > MAX_KEYWORD:
             return f"{name}: longer than {MAX_KEYWORD} characters"
     for name in ("tags", "allowed_roles", "allowed_subjects", "identifiers"):
         if any(len(value) > MAX_KEYWORD for value in getattr(record, name)):
             return f"{name}: a value is longer than {MAX_KEYWORD} characters"
+    return None
+
+
+def _unusable_number(record: Record, dimension: int) -> str | None:
+    if not math.isfinite(record.importance):
+        return "importance: is not finite"
     if record.vector and len(record.vector) != dimension:
         return f"vector: has {len(record.vector)} dimensions, the index holds {dimension}"
     if record.vector and not usable_vector(record.vector):
-        return "vector: is zero or not finite"
-    return _unstorable_field(record)
+        return "vector: is zero, too small, too large or not finite"
+    return None
 
 
 def _unstorable_field(record: Record) -> str | None:

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
-from knowledge.adapters.http import AnswerTooLarge, get_json, new_client, post_json
+from knowledge.adapters.http import AnswerTooLarge, get_json, json_of, new_client, post_json
 from knowledge.errors import FallbackReason, RerankError
 from knowledge.models import Reranking, ScoreKind
 from knowledge.telemetry import (
@@ -116,7 +116,7 @@ def reason_of(response: httpx.Response) -> FallbackReason:
 
 def _status_word(response: httpx.Response) -> str:
     try:
-        body = response.json()
+        body = json_of(response)
     except ValueError:
         return ""
     return str(body.get("status", "")) if isinstance(body, dict) else ""
@@ -129,7 +129,7 @@ def decode(response: httpx.Response) -> Reranking:
         RerankError: `malformed_response` if it has not even the shape.
     """
     try:
-        body = response.json()
+        body = json_of(response)
         return Reranking(
             results=[(item["index"], item["score"]) for item in body["results"]],
             unscored=[(item["index"], item["reason"]) for item in body.get("unscored", [])],
