@@ -6,6 +6,7 @@
 `Pipeline.search` is that line; each step is one call. What can fail is decided in the step's module and comes back as a value.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,14 +68,18 @@ class Pipeline:
         Raises:
             RequestError: nothing can be served (no leg answered, or the time was gone before).
         """
-        started = deadline.clock()
-        hybrid = await self.hybrid(query, identity, deadline)
-        heads = self.heads(hybrid)
-        scores = await self.score(hybrid, heads, deadline)
+        started, span = deadline.clock(), trace.get_current_span()
+        try:
+            hybrid = await self.hybrid(query, identity, deadline)
+            heads = self.heads(hybrid)
+            scores = await self.score(hybrid, heads, deadline)
+        except asyncio.CancelledError:
+            self._metrics.record_cancelled(span)
+            raise
         answer = self.merge(hybrid, heads, scores)
         answer = replace(answer, elapsed_ms=round((deadline.clock() - started) * 1000, 1))
         found = sum(len(scope.candidates) for scope in hybrid.scopes)
-        self._metrics.record_search(trace.get_current_span(), answer.rerank, answer.degraded, found)
+        self._metrics.record_search(span, answer.rerank, answer.degraded, found)
         return answer
 
     async def hybrid(self, query: Query, identity: Identity, deadline: Deadline) -> Hybrid:

@@ -3,9 +3,10 @@
 Nothing here takes a query, a passage, an id or a subject: labels come from closed sets.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
+from typing import Any
 
 import structlog
 from opentelemetry.metrics import Meter
@@ -55,6 +56,12 @@ COUNTS = (0, 1, 2, 5, 10, 15, 20, 30, 50, 75, 100)
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 
 log = structlog.get_logger(SERVICE)
+
+
+def begin_search_span(span: Span, scope: Mapping[str, Any]) -> None:
+    """Every search span says from its beginning whether there was a fallback: also one that ends in a problem."""
+    if scope.get("path") == "/search":
+        span.set_attribute(RERANKER_FALLBACK, value=False)
 
 
 class Instruments:
@@ -111,6 +118,11 @@ class Instruments:
             self.partials.add(1, {PARTIAL_REASON: report.reason.value, RERANKER_PROVIDER: provider})
         if fallback and report.reason is not None:
             self._record_fallback(span, report.reason.value, provider, report.elapsed_ms)
+
+    def record_cancelled(self, span: Span) -> None:
+        """The caller went away before the answer."""
+        span.set_attribute(RERANKER_OUTCOME, Outcome.CANCELLED.value)
+        self.searches.add(1, {RERANKER_OUTCOME: Outcome.CANCELLED.value})
 
     def _record_fallback(self, span: Span, reason: str, provider: str, elapsed_ms: float) -> None:
         span.set_attribute(FALLBACK_REASON, reason)

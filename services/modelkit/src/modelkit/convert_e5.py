@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnxruntime.quantization import QuantType, quantize_dynamic  # the package has set up the runtime before
+from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: TID251 - the package has set up the runtime before
 
 from modelkit.encoder_graph import Shape, write_encoder
 from modelkit.errors import ConversionError

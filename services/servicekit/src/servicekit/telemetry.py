@@ -1,13 +1,12 @@
 """OpenTelemetry set-up: traces by OTLP where an endpoint is configured, metrics by OTLP and on the Prometheus page."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI
-from opentelemetry import propagate
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import Meter
 from opentelemetry.sdk.metrics import MeterProvider
@@ -15,7 +14,7 @@ from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetr
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.trace import Tracer
+from opentelemetry.trace import Span, Tracer
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from servicekit.health import PROBE_PATHS
@@ -68,21 +67,15 @@ def set_up_telemetry(service: str, distribution: str, *, readers: Sequence[Metri
     return Telemetry(tracer_provider, MeterProvider(all_readers, resource), registry)
 
 
-def instrument(app: FastAPI, telemetry: Telemetry) -> None:
-    """A SERVER span and the HTTP metrics for each request but the probes."""
+def instrument(app: FastAPI, telemetry: Telemetry, on_request: Callable[[Span, Mapping[str, Any]], None] | None = None) -> None:
+    """A SERVER span and the HTTP metrics for each request but the probes; `on_request` may add to a span as it begins."""
     from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
 
     FastAPIInstrumentor.instrument_app(
         app,
+        server_request_hook=on_request,
         tracer_provider=telemetry.tracer_provider,
         meter_provider=telemetry.meter_provider,
         excluded_urls=PROBE_PATHS,
         exclude_spans=["receive", "send"],
     )
-
-
-def trace_headers() -> dict[str, str]:
-    """The W3C trace context of the current span as headers for an outbound call."""
-    headers: dict[str, str] = {}
-    propagate.inject(headers)
-    return headers

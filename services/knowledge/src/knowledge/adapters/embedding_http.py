@@ -1,5 +1,6 @@
 """The embedding-service over HTTP."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -44,10 +45,10 @@ class HttpEmbedder:
             response = await post_json(self._client, f"{self._url}/embed", body, timeout_s=timeout_s, headers=headers)
         except httpx.TimeoutException as error:
             raise EmbeddingError("timeout") from error
+        except (httpx.DecodingError, AnswerTooLarge) as error:
+            raise EmbeddingError("malformed_response") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise EmbeddingError("transport") from error
-        except AnswerTooLarge as error:
-            raise EmbeddingError("malformed_response") from error
         if response.status_code != 200:
             raise EmbeddingError(f"http_{response.status_code}")
         return _decode(response, len(texts))
@@ -62,6 +63,8 @@ class HttpEmbedder:
             raise EmbeddingError("malformed_response") from error
         if not isinstance(found, dict) or not isinstance(found.get("fingerprint"), str):
             raise EmbeddingError("malformed_response")
+        if type(found.get("dimension")) is not int or found["dimension"] < 1:
+            raise EmbeddingError("malformed_response")
         return found
 
     async def aclose(self) -> None:
@@ -74,8 +77,10 @@ def _decode(response: httpx.Response, sent: int) -> Embeddings:
         body = json_of(response)
         vectors = tuple(tuple(map(float, vector)) for vector in body["vectors"])
         found = Embeddings(vectors, str(body["model"]), str(body["fingerprint"]))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise EmbeddingError("malformed_response") from error
-    if len(vectors) != sent or len({len(vector) for vector in vectors}) != 1:
+    if len(vectors) != sent or len({len(vector) for vector in vectors}) != 1 or found.dimension < 1:
+        raise EmbeddingError("malformed_response")
+    if not all(math.isfinite(value) for vector in vectors for value in vector):
         raise EmbeddingError("malformed_response")
     return found

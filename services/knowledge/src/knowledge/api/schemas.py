@@ -15,12 +15,13 @@ MAX_FILTER_CHARS = 256
 
 EXAMPLE_QUERY = "Meine unteren Blätter werden gelb, die oberen sind noch grün. Was fehlt?"
 
+# Last in an annotation, so that it runs first: limits count what is left after cleaning.
 Cleaned = BeforeValidator(clean)
-QueryText = Annotated[str, Cleaned, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUERY_CHARS)]
-SubQueryText = Annotated[str, Cleaned, StringConstraints(strip_whitespace=True, max_length=MAX_QUERY_CHARS)]
+QueryText = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_QUERY_CHARS), Cleaned]
+SubQueryText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_QUERY_CHARS), Cleaned]
 TopK = Annotated[int, Field(ge=1, le=MAX_TOP_K)]
 Similarity = Annotated[float, Field(ge=-1, le=1, allow_inf_nan=False)]
-FilterValue = Annotated[str, Cleaned, StringConstraints(max_length=MAX_FILTER_CHARS)]
+FilterValue = Annotated[str, StringConstraints(max_length=MAX_FILTER_CHARS), Cleaned]
 FilterValues = Annotated[
     list[FilterValue],
     BeforeValidator(lambda value: [value] if isinstance(value, str) else value),

@@ -13,11 +13,12 @@ MAX_CONTENT_CHARS = 2_000_000
 MAX_CHUNKS = 10_000
 MAX_LIST = 1000
 
+# Last in an annotation, so that it runs first: limits count what is left after cleaning.
 Cleaned = BeforeValidator(clean)
-Id = Annotated[str, Cleaned, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_ID_CHARS)]
-Label = Annotated[str, Cleaned, StringConstraints(strip_whitespace=True, min_length=1, max_length=256)]
-Title = Annotated[str, Cleaned, StringConstraints(strip_whitespace=True, max_length=MAX_TITLE_CHARS)]
-Content = Annotated[str, Cleaned, StringConstraints(max_length=MAX_CONTENT_CHARS)]
+Id = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_ID_CHARS), Cleaned]
+Label = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=256), Cleaned]
+Title = Annotated[str, StringConstraints(strip_whitespace=True, max_length=MAX_TITLE_CHARS), Cleaned]
+Content = Annotated[str, StringConstraints(max_length=MAX_CONTENT_CHARS), Cleaned]
 Labels = Annotated[list[Label], Field(max_length=MAX_LIST)]
 Metadata = Annotated[dict[str, Any], Cleaned]
 
@@ -46,7 +47,7 @@ class DocumentInput(BaseModel):
     content: Content = ""
     chunks: Annotated[list[Any], Field(max_length=MAX_CHUNKS)] | None = None
     language: Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})?$")] = "und"
-    category: Annotated[str, Cleaned, StringConstraints(strip_whitespace=True, max_length=256)] = ""
+    category: Annotated[str, StringConstraints(strip_whitespace=True, max_length=256), Cleaned] = ""
     tags: Labels = Field(default_factory=list)
     allowed_roles: Labels = Field(default_factory=list)
     allowed_subjects: Labels = Field(default_factory=list)

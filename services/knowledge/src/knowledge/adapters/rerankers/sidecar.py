@@ -75,10 +75,10 @@ class SidecarReranker:
             # No connection at all within its own, shorter limit is the network's failure, not the model's.
             connecting = isinstance(error, httpx.ConnectTimeout)
             raise RerankError(FallbackReason.TRANSPORT if connecting else FallbackReason.CLIENT_TIMEOUT) from error
+        except (httpx.DecodingError, AnswerTooLarge) as error:
+            raise RerankError(FallbackReason.MALFORMED_RESPONSE) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             raise RerankError(FallbackReason.TRANSPORT) from error
-        except AnswerTooLarge as error:
-            raise RerankError(FallbackReason.MALFORMED_RESPONSE) from error
         if response.status_code != 200:
             raise RerankError(reason_of(response), status=response.status_code)
         return decode(response)

@@ -1,0 +1,64 @@
+"""The same gateway over a real OpenSearch node, as it starts in a cluster: in any order, with nothing there yet."""
+
+import secrets
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from examples.demo.services import Service
+from tests.e2e.conftest import CORPUS, QUESTION, Stack, ask, post, token
+from tests.parts.opensearch.indices import delete_behind
+
+pytestmark = [pytest.mark.models, pytest.mark.opensearch]
+
+
+@pytest.fixture(scope="module")
+def over_opensearch(stack: Stack, opensearch_url: str) -> Iterator[tuple[Service, dict[str, str]]]:
+    """A gateway that started before its index existed, and the settings that commands need to write to it."""
+    alias = f"kgtest-{secrets.token_hex(4)}"
+    settings = {"SEARCH_BACKEND": "opensearch", "OPENSEARCH_URL": opensearch_url, "OPENSEARCH_INDEX": alias}
+    gateway = stack.gateway(**settings)
+    yield gateway, settings
+    delete_behind(opensearch_url, alias)
+
+
+def test_an_empty_index_answers_nothing_and_a_filled_one_the_same_as_the_file(
+    stack: Stack, gateway: Service, over_opensearch: tuple[Service, dict[str, str]]
+) -> None:
+    """Before ingestion no results; after it, without a restart, the nitrogen passage on top as with the embedded backend."""
+    here, settings = over_opensearch
+    assert ask(here, {"query": QUESTION})["results"] == []
+    done = stack.command("knowledge", "ingest", str(CORPUS), "--allowed-roles", "reader", "--source", "houseplants", **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer, embedded = ask(here, {"query": QUESTION}), ask(gateway, {"query": QUESTION})
+    assert answer["ranking"] == "reranked"
+    assert any("Stickstoff" in one["title"] for one in answer["results"][:2])
+    common = {one["id"] for one in answer["results"]} & {one["id"] for one in embedded["results"]}
+    assert len(common) >= 4
+    again = stack.command("knowledge", "ingest", str(CORPUS), "--allowed-roles", "reader", "--source", "houseplants", **settings)
+    assert "0 chunks written, 0 embedded, 0 deleted" in again.stdout
+
+
+def test_permissions_and_deletes_are_effective_at_once(over_opensearch: tuple[Service, dict[str, str]]) -> None:
+    """What is acknowledged is searchable, what is revoked is not."""
+    here, _ = over_opensearch
+    writer, reader = token("knowledge-writer", tenant="acl"), token("reader", tenant="acl")
+    document = {"id": "moss", "title": "Moos", "content": "Moos auf der Erde.", "allowed_roles": ["reader"]}
+    assert post(f"{here.url}/documents", [document], writer).json()["items"][0]["status"] == "indexed"
+    assert len(ask(here, {"query": "Moos"}, reader)["results"]) == 1
+    moved = post(f"{here.url}/documents", [{**document, "allowed_roles": ["other"]}], writer).json()["items"][0]
+    assert (moved["written"], moved["embedded"]) == (1, 0)
+    assert ask(here, {"query": "Moos"}, reader)["results"] == []
+
+
+def test_an_unreachable_node_is_a_problem_not_a_crash(stack: Stack) -> None:
+    """The gateway starts, is alive, is not ready, and says 503 with its code."""
+    lonely = stack.start(
+        "knowledge-gateway", SEARCH_BACKEND="opensearch", OPENSEARCH_URL="http://127.0.0.1:9", OPENSEARCH_INDEX="kgtest-none"
+    )
+    assert httpx.get(f"{lonely.url}/health", timeout=30, trust_env=False).status_code == 200
+    assert httpx.get(f"{lonely.url}/ready", timeout=30, trust_env=False).status_code == 503
+    response = post(f"{lonely.url}/search", {"query": QUESTION})
+    assert (response.status_code, response.json()["code"]) == (503, "search_unavailable")
+    assert response.headers["content-type"] == "application/problem+json"
