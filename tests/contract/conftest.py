@@ -9,16 +9,8 @@ import pytest
 
 from knowledge.ports import Backend
 from tests.contract.places import DIMENSION, FINGERPRINT, Asked, EmbeddedPlace, OpenSearchPlace, Place
-from tests.parts.opensearch import find_or_start
 
 BACKENDS = ["embedded", pytest.param("opensearch", marks=pytest.mark.opensearch)]
-
-
-@pytest.fixture(scope="session")
-def opensearch_url() -> Iterator[str]:
-    """A real node for the whole run; without any the error names the ways to get one."""
-    with find_or_start() as node:
-        yield node.url
 
 
 def make_place(name: str, folder: Path, request: pytest.FixtureRequest) -> Place:

@@ -17,7 +17,7 @@ from tests.load.stack import Stack, running_stack
 from tests.parts import MissingPart
 from tests.parts.opensearch import NodeError
 
-ROUNDS = 5
+ROUNDS = 3
 INTERRUPTED = 130
 COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
 

@@ -15,7 +15,7 @@ from tests.load.overhead import TOP_K, questions
 from tests.load.parts import new_client
 from tests.load.stack import Stack
 
-SILENT = {500: 16, 1000: 8, 2000: 4}
+SILENT = {500: 20, 1000: 10, 2000: 5}
 """Searches a round by `deadline_ms`: each deadline has a caller of its own, and all take equally long."""
 
 QUICK_DEADLINE_MS = 500

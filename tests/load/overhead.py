@@ -3,7 +3,7 @@
 import json
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -25,8 +25,6 @@ HEAD, EXCERPT_CHARS, TEXT_FIELDS = 15, 500, ("title", "content")
 REPEATS = {True: 1, False: 3}
 """Searches of a question in each round, with and without reranking; those without take a fraction of the time."""
 
-WARM_UP_ROUNDS = 1
-
 Key = tuple[str, bool]
 """Backend, and whether it reranks."""
 
@@ -37,8 +35,8 @@ def questions() -> list[str]:
 
 
 def steps(rounds: int) -> int:
-    """How often `measure` calls `advance`."""
-    return (WARM_UP_ROUNDS + rounds) * len(questions())
+    """How often `measure` calls `advance`: a question prepared, warmed up, or measured a round."""
+    return (2 + rounds) * len(questions())
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +85,14 @@ async def measure(stack: Stack, rounds: int, advance: Callable[[], None]) -> tup
     async with new_client() as client:
         sides = _sides(stack, client)
         try:
-            for side in sides:
-                for question in asked:
+            for question in asked:
+                for side in sides:
                     await side.prepare(question)
-            for _ in range(WARM_UP_ROUNDS):
-                await _round(sides, asked, {}, advance)
+                advance()
+            # What reranks is warm by now, what does not is quicker and needs more of it.
+            await _round(sides, asked, {}, {False: REPEATS[False]}, advance)
             for _ in range(rounds):
-                await _round(sides, asked, times, advance)
+                await _round(sides, asked, times, REPEATS, advance)
         finally:
             for side in sides:
                 await side.legs.aclose()
@@ -110,10 +109,16 @@ def _sides(stack: Stack, client: httpx.AsyncClient) -> list[Side]:
     return [Side(name, gateway.url, stack.bearer, client, models, legs[name], {}) for name, gateway in stack.gateways.items()]
 
 
-async def _round(sides: Sequence[Side], asked: Sequence[str], times: dict[Key, SideBySide], advance: Callable[[], None]) -> None:
+async def _round(
+    sides: Sequence[Side],
+    asked: Sequence[str],
+    times: dict[Key, SideBySide],
+    repeats: Mapping[bool, int],
+    advance: Callable[[], None],
+) -> None:
     """Every question in every way; which way comes first, and which of its two sides, is left to chance."""
     for question in asked:
-        ways = [(side, rerank) for side in sides for rerank, repeats in REPEATS.items() for _ in range(repeats)]
+        ways = [(side, rerank) for side in sides for rerank, count in repeats.items() for _ in range(count)]
         random.shuffle(ways)
         for side, rerank in ways:
             pair = times.setdefault((side.name, rerank), SideBySide())

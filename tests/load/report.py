@@ -53,7 +53,7 @@ def overhead_part(measured: Measured) -> Part:
     note = (
         f"One `POST /search` against one `/embed`, both legs of the search and one `/rerank` of the same {HEAD} excerpts of at most "
         f"{EXCERPT_CHARS} characters ({measured.excerpt_chars:.0f} on average), made by hand right before or after it. "
-        "The interval is the middle 95 % over resampled pairs."
+        "The interval is the middle 95 % over resampled pairs. Under 100 searches p99 is the slowest of them."
     )
     header = ["backend", "search", "pairs", "p50 ratio", "95 % interval", "p99 ratio", "target (p50)", "verdict"]
     part = Part("The gateway over its parts", note, header)
@@ -77,7 +77,7 @@ def late_part(measured: Measured) -> Part:
     for late in measured.late:
         after = late.lateness_ms
         reasons = ", ".join(f"{reason} {count}" if len(late.reasons) > 1 else reason for reason, count in late.reasons.most_common())
-        figures = [f"{quantile(after, share):.0f}" for share in (0.5, 0.99, 1)]
+        figures = [str(round(quantile(after, share))) for share in (0.5, 0.99, 1)]
         cost = f"{quantile(late.seconds, 0.5) / quantile(late.without, 0.5):.2f}" if late.without else ""
         target = [f"under {LATE_LIMIT_MS} ms", verdict(met=max(after) < LATE_LIMIT_MS)]
         part.rows.append([late.reranker, str(late.deadline_ms), str(len(after)), reasons, *figures, *target, cost])
@@ -119,8 +119,8 @@ def report(measured: Measured) -> None:
         marked = [[f"**{cell}**" if cell == MISSED else cell for cell in row] for row in part.rows]
         lines += [f"### {part.title}", "", part.note, "", *markdown_table(part.header, marked), ""]
     missed = sum(row.count(MISSED) for part in parts for row in part.rows)
-    summary = f"{missed} targets missed." if missed else "Every target met."
+    summary = f"Targets missed: {missed}." if missed else "Every target met."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    machine = f"{measured.rounds} rounds on {cores} usable cores; load of the machine before the run: {measured.load_before}."
+    machine = f"Rounds: {measured.rounds}; usable cores: {cores}; load of the machine before the run: {measured.load_before}."
     console.print(f"{summary} {machine}", style="bold red" if missed else "bold green")
     write_section("load", "The gateway's own cost, late answers, memory", "make bench", [f"{summary} {machine}", "", *lines[:-1]])

@@ -85,7 +85,7 @@ def _settings(backend: str, urls: dict[str, str], node: str, folder: Path) -> It
 
 async def _measure(data: DataSet, backend: str, settings: Settings, known: dict[tuple[str, str], float]) -> Values:
     telemetry = set_up_telemetry(SERVICE, DISTRIBUTION)
-    inner = new_reranker(settings.reranker, telemetry)
+    inner = new_reranker(settings.reranker)
     assert inner is not None
     adapters = Adapters(
         new_backend(settings.search, telemetry), new_embedder(settings.search, telemetry), RememberingReranker(inner, known), None

@@ -80,14 +80,29 @@ def _topics(folder: Path) -> DataSet:
         Question(row["id"], row["question"], tuple(topics[name] for name in row["expected_topics"] if name in topics))
         for row in _rows(folder / "questions.jsonl")
     ]
-    corpus = folder / "corpus"
+    documents = _passages(folder / "chunks.jsonl") if (folder / "chunks.jsonl").exists() else _files(folder / "corpus")
+    return DataSet(folder.resolve().name, "context@5", documents, [question for question in questions if question.topics])
+
+
+def _files(corpus: Path) -> list[tuple[str, DocumentInput]]:
+    """The documents of a folder, read as `knowledge ingest` reads them."""
     documents = []
     for path in find_files(corpus):
         for place, document in read_file(path, corpus):
             if isinstance(document, Reject):
                 raise DataMissing(f"{place}: {document.reason}")
-            documents.append((place, _visible(document)))
-    return DataSet(folder.resolve().name, "context@5", documents, [question for question in questions if question.topics])
+            documents.append((place, document.model_copy(update={"allowed_roles": [ROLE]})))
+    return documents
+
+
+def _passages(path: Path) -> list[tuple[str, DocumentInput]]:
+    """The documents of a file with one passage a line, distractors included, put together by the part of the id before `#`."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in _rows(path):
+        name, _, chunk = row["_id"].partition("#")
+        fields = {"id": name, "title": row["document_title"], "language": row["language"], "allowed_roles": [ROLE], "chunks": []}
+        found.setdefault(name, fields)["chunks"].append({"id": chunk, "title": row["title"], "content": row["text"]})
+    return [(name, DocumentInput.model_validate(fields)) for name, fields in found.items()]
 
 
 def _topic(row: dict[str, Any]) -> Topic:
@@ -115,10 +130,6 @@ def _beir(folder: Path) -> DataSet:
     asked = (row for row in _rows(folder / "queries.jsonl") if row["_id"] in grades)
     questions = [Question(row["_id"], row["text"], grades=grades[row["_id"]]) for row in asked]
     return DataSet(folder.name, "nDCG@10", documents, questions)
-
-
-def _visible(document: DocumentInput) -> DocumentInput:
-    return document.model_copy(update={"allowed_roles": [ROLE]})
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -265,7 +265,7 @@ STRANGE = {
     "lone surrogate": "wasser \ud800 \udfff",
     "NUL": "wasser \x00\x00",
     "emoji": "wasser \U0001f468\u200d\U0001f469\u200d\U0001f467 \U0001f1e9\U0001f1ea",
-    "RTL": "wasser \u202eمرحبا\u202c \u200f שלום",
+    "RTL": "wasser \u202e\u0645\u0631\u062d\u0628\u0627\u202c \u200f שלום",
     "special token": "wasser </s><s>[SEP]<|endoftext|>",
     "combining": "wasser " + "\u0301" * 200,
     "BOM and noncharacters": "wasser \ufeff\uffff\U0010ffff",

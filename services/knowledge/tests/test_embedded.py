@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 async def backend(path: Path) -> AsyncIterator[EmbeddedBackend]:
     """An opened backend."""
-    opened = EmbeddedBackend(path, tracer=NoOpTracer(), threads=2)
+    opened = EmbeddedBackend(path, threads=2)
     await opened.open(fingerprint=FINGERPRINT, dimension=DIMENSION)
     yield opened
     await opened.aclose()
@@ -73,6 +73,19 @@ def test_a_killed_writer_leaves_whole_documents(tmp_path: Path) -> None:
         assert connection.pragma("integrity_check") == "ok"
         assert connection.execute("PRAGMA foreign_key_check").get is None
         connection.close()
+
+
+async def test_many_may_make_the_file_at_once(tmp_path: Path) -> None:
+    """None finds half a file, none is turned away, and nothing is left beside it."""
+    for round_ in range(15):
+        path = tmp_path / str(round_) / "index.db"
+        backends = [EmbeddedBackend(path, threads=1) for _ in range(6)]
+        await asyncio.gather(*(one.open(fingerprint=FINGERPRINT, dimension=DIMENSION) for one in backends))
+        await asyncio.gather(*(one.write(TENANT, [record(str(index))], []) for index, one in enumerate(backends)))
+        assert await Asked(backends[0]).ids(lexical("text")) == [str(index) for index in range(6)]
+        for one in backends:
+            await one.aclose()
+        assert list(path.parent.iterdir()) == [path]
 
 
 async def test_the_file_is_its_owners_alone(backend: EmbeddedBackend, path: Path) -> None:
@@ -161,7 +174,7 @@ async def test_one_search_sees_one_state(backend: EmbeddedBackend) -> None:
 
 async def test_a_busy_file_is_an_error_that_says_so(path: Path) -> None:
     """A writer of another process is waited for, not for ever; searches never wait."""
-    backend = EmbeddedBackend(path, tracer=NoOpTracer(), busy_timeout_s=0.1)
+    backend = EmbeddedBackend(path, busy_timeout_s=0.1)
     await backend.open(fingerprint=FINGERPRINT, dimension=DIMENSION)
     await backend.write(TENANT, [record("a", "wort")], [])
     other = apsw.Connection(str(path))

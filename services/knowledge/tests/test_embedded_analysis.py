@@ -35,6 +35,7 @@ def test_no_language_means_all() -> None:
     """And an empty one means the plain one."""
     assert analyzers_of(None) == ANALYZERS
     assert analyzers_of("") == ("std",)
+    assert analyzers_of("de-AT") == ("de", "std")
 
 
 @given(st.lists(st.sampled_from(["ä", "ö", "ü", "ß", "b", "l", "t", "r", "i", "n"]), min_size=1, max_size=10))

@@ -1,5 +1,7 @@
 """The identifier lane: what is a strong identifier, what a soft one, and how tiers are made."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,5 +105,5 @@ def test_tiers_are_a_stable_partition(counts: list[int]) -> None:
     """More identifiers first; within a tier the given order stays; nothing is lost."""
     order = tiers(range(len(counts)), counts)
     assert sorted(order) == list(range(len(counts)))
-    for before, after in zip(order, order[1:], strict=False):
+    for before, after in pairwise(order):
         assert (counts[before], -before) > (counts[after], -after)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Awaitable
 from typing import Any
 
 import httpx
@@ -32,7 +33,17 @@ def body(results: object = None, **fields: object) -> dict[str, Any]:
 def over(answer: Answer, **given: Any) -> tuple[RerankStage, Wire, FakeClock]:
     """The stage over the adapter over a scripted wire."""
     clock, wire = FakeClock(), Wire(answer)
-    return new_stage(SidecarReranker(URL, tracer=TRACER, client=wire.client()), clock, **given), wire, clock
+    return new_stage(SidecarReranker(URL, client=wire.client()), clock, **given), wire, clock
+
+
+def in_turn(*answers: Answer) -> Answer:
+    """One answer after the other."""
+    left = list(answers)
+
+    def answer(request: httpx.Request) -> httpx.Response | Awaitable[httpx.Response]:
+        return left.pop(0)(request)
+
+    return answer
 
 
 async def score(stage: RerankStage, clock: FakeClock, seconds: float = 30.0) -> Scores:
@@ -70,7 +81,7 @@ async def test_what_is_sent() -> None:
 async def test_key_and_model_are_sent_where_they_are_set() -> None:
     """RERANKER_API_KEY as a bearer token, RERANKER_MODEL in the body."""
     wire = Wire(always(json=body()))
-    await SidecarReranker(f"{URL}/", api_key="k", model="mm", tracer=TRACER, client=wire.client()).rerank("q", DOCUMENTS, 1.0)
+    await SidecarReranker(f"{URL}/", api_key="k", model="mm", client=wire.client()).rerank("q", DOCUMENTS, 1.0)
     [request] = wire.requests
     assert request.headers["authorization"] == "Bearer k"
     assert json.loads(request.content)["model"] == "mm"
@@ -183,7 +194,7 @@ async def test_a_huge_answer_is_malformed_response() -> None:
 async def test_an_answer_that_does_not_unpack_is_malformed_response() -> None:
     """A body that claims to be gzip and is not cannot be parsed; the connection was fine."""
     stage, _, clock = over(_plain)
-    clientless = SidecarReranker(URL, tracer=TRACER, client=Wire(_stream_of(b"not gzip at all")).client())
+    clientless = SidecarReranker(URL, client=Wire(_stream_of(b"not gzip at all")).client())
     with pytest.raises(RerankError) as caught:
         await clientless.rerank("q", DOCUMENTS, 1.0)
     assert caught.value.reason is FallbackReason.MALFORMED_RESPONSE
@@ -245,7 +256,7 @@ async def test_failures_of_the_wire(kind: type[httpx.TransportError], reason: Fa
 @pytest.mark.parametrize("url", ["http://", "http://[::bad", "reranker:8081", "http://rerank er"])
 async def test_an_address_that_is_none_is_a_failure_of_the_wire(url: str) -> None:
     """A wrong RERANKER_URL is no error of the search."""
-    reranker = SidecarReranker(url, tracer=TRACER)
+    reranker = SidecarReranker(url)
     with pytest.raises(RerankError) as caught:
         await reranker.rerank("q", DOCUMENTS, 0.5)
     assert caught.value.reason is FallbackReason.TRANSPORT
@@ -278,16 +289,14 @@ async def test_an_answer_is_never_asked_for_again(status: int) -> None:
 
 async def test_a_retry_that_succeeds_is_a_success() -> None:
     """One stale connection is no fallback."""
-    tries = iter([raising(httpx.ReadError), always(json=body())])
-    stage, wire, clock = over(lambda request: next(tries)(request))
+    stage, wire, clock = over(in_turn(raising(httpx.ReadError), always(json=body())))
     assert (await score(stage, clock)).report.status is Outcome.APPLIED
     assert len(wire.requests) == 2
 
 
 async def test_a_retry_ends_with_the_time_left() -> None:
     """If the second try hangs, the wait of the whole is over when it was over anyway."""
-    tries = iter([raising(httpx.ConnectError), never])
-    stage, wire, clock = over(lambda request: next(tries)(request))
+    stage, wire, clock = over(in_turn(raising(httpx.ConnectError), never))
     report = (await score(stage, clock, 0.4)).report
     assert report.reason is FallbackReason.CLIENT_TIMEOUT
     assert len(wire.requests) == 2
@@ -373,7 +382,7 @@ async def test_a_caller_that_goes_away_cancels_the_request() -> None:
 
 async def real(url: str, seconds: float = 5.0) -> Scores:
     """One reranking over a real socket, with the product's own client."""
-    reranker, clock = SidecarReranker(url, tracer=TRACER), FakeClock()
+    reranker, clock = SidecarReranker(url), FakeClock()
     try:
         return await score(new_stage(reranker, clock), clock, seconds)
     finally:
@@ -437,11 +446,11 @@ async def test_a_body_shorter_than_promised_on_a_real_socket() -> None:
 async def test_an_info_that_cannot_be_had(answer: Answer, reason: FallbackReason) -> None:
     """`info` fails with a reason, never with an error of its own."""
     with pytest.raises(RerankError) as caught:
-        await SidecarReranker(URL, tracer=TRACER, client=Wire(answer).client()).info(1.0)
+        await SidecarReranker(URL, client=Wire(answer).client()).info(1.0)
     assert caught.value.reason is reason
 
 
 async def test_info_is_the_services_own() -> None:
     """A mapping is handed on; anything else declares nothing."""
-    assert await SidecarReranker(URL, tracer=TRACER, client=Wire(always(json={"deadline_s": 25})).client()).info(1.0) == {"deadline_s": 25}
-    assert await SidecarReranker(URL, tracer=TRACER, client=Wire(always(json=[1])).client()).info(1.0) is None
+    assert await SidecarReranker(URL, client=Wire(always(json={"deadline_s": 25})).client()).info(1.0) == {"deadline_s": 25}
+    assert await SidecarReranker(URL, client=Wire(always(json=[1])).client()).info(1.0) is None

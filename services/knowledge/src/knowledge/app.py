@@ -86,12 +86,12 @@ def new_embedder(search: SearchSettings, telemetry: Telemetry) -> Embedder:
     return HttpEmbedder(search.embedding_url, tracer=telemetry.tracer(SERVICE))
 
 
-def new_reranker(settings: RerankerSettings, telemetry: Telemetry) -> Reranker | None:
+def new_reranker(settings: RerankerSettings) -> Reranker | None:
     """The rerank provider; None where none is wanted or configured, so that nothing can be called."""
     if not settings.reranker_enabled or settings.reranker_provider == "none" or not settings.reranker_url:
         return None
     key = settings.reranker_api_key.get_secret_value()
-    return SidecarReranker(settings.reranker_url, api_key=key, model=settings.reranker_model, tracer=telemetry.tracer(SERVICE))
+    return SidecarReranker(settings.reranker_url, api_key=key, model=settings.reranker_model)
 
 
 def new_adapters(settings: Settings, telemetry: Telemetry, clock: Clock) -> Adapters:
@@ -99,14 +99,14 @@ def new_adapters(settings: Settings, telemetry: Telemetry, clock: Clock) -> Adap
     return Adapters(
         backend=new_backend(settings.search, telemetry),
         embedder=new_embedder(settings.search, telemetry),
-        reranker=new_reranker(settings.reranker, telemetry),
+        reranker=new_reranker(settings.reranker),
         keys=JwksKeys(settings.identity.auth_jwks_url, clock) if settings.identity.auth_jwks_url else None,
     )
 
 
 def new_gateway(settings: Settings, adapters: Adapters, telemetry: Telemetry, clock: Clock) -> Gateway:
     """The gateway's parts over the given adapters."""
-    metrics = Instruments(telemetry.meter(SERVICE))
+    metrics = Instruments(telemetry.meter(SERVICE), telemetry.tracer(SERVICE))
     rerank = RerankStage(adapters.reranker, settings.reranker, metrics, clock)
     retriever = Retriever(
         adapters.backend,

@@ -187,7 +187,7 @@ class LegQuery:
 
 @dataclass(frozen=True, slots=True)
 class LegResult:
-    """What one body gave. With `failed` there are no hits; `timed_out` and `shards_failed` keep what was found."""
+    """What one body gave. `timed_out` and `shards_failed` keep what was found; with `failed` there are no hits, whatever else."""
 
     hits: tuple[Hit, ...] = ()
     failed: bool = False

@@ -63,7 +63,13 @@ class DocumentStore(Protocol):
         ...
 
     async def write(self, tenant: str, upserts: Sequence[Record], delete_ids: Sequence[str]) -> list[WriteFailure]:
-        """Write and delete chunks of one tenant; searchable on return. Other chunks go in even if one is refused."""
+        """Write and delete chunks of one tenant; searchable on return. Other chunks go in even if one is refused.
+
+        A record replaces what was stored under its id, its vector included: one without a vector takes the stored one away.
+
+        Raises:
+            BackendError: nothing, or not all of it, is known to be written; writing again is safe.
+        """
         ...
 
     async def document(self, document_id: str, visibility: Visibility) -> StoredDocument | None:

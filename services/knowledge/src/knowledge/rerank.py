@@ -17,7 +17,7 @@ from knowledge.errors import FallbackReason, RerankerRefused, RerankError
 from knowledge.models import Outcome, PartialReason, Reranking, RerankReport, SkipReason
 from knowledge.ports import Reranker
 from knowledge.settings import RerankerSettings
-from knowledge.telemetry import RERANKER_PROVIDER, Instruments
+from knowledge.telemetry import RERANKER_PROVIDER, RERANKER_SCORED_COUNT, Instruments
 
 log = structlog.get_logger(__name__)
 
@@ -85,8 +85,7 @@ class RerankStage:
         if permit is None:
             return self._fall_back(report, RerankError(refusal or FallbackReason.CIRCUIT_OPEN), started)
         try:
-            answer = await self._call(reranker, query, documents, wait)
-            scores = check(answer, len(documents))
+            answer, scores = await self._ask(reranker, query, documents, wait)
         except RerankError as error:
             self._learn_failure(error)
             if says_unwell(error, given):
@@ -109,7 +108,7 @@ class RerankStage:
         """Score two short documents, whatever breaker and latch say; the reason if that failed."""
         assert self._reranker is not None  # noqa: S101 - only a configured provider is probed
         try:
-            check(await self._call(self._reranker, PROBE_QUERY, PROBE_DOCUMENTS, timeout_s), len(PROBE_DOCUMENTS))
+            await self._ask(self._reranker, PROBE_QUERY, PROBE_DOCUMENTS, timeout_s)
         except RerankError as error:
             self._learn_failure(error)
             return error.reason
@@ -125,6 +124,15 @@ class RerankStage:
         if self.misconfigured and self._clock() - self._probed_at < LATCH_PROBE_S:
             return FallbackReason.MISCONFIGURED
         return None
+
+    async def _ask(self, reranker: Reranker, query: str, documents: Sequence[str], wait_s: float) -> tuple[Reranking, dict[int, float]]:
+        """The provider's answer and the scores in it that hold, under one span."""
+        span = self._metrics.rerank_span(provider=reranker.provider, model=reranker.model, candidates=len(documents), wait_s=wait_s)
+        with span as recorded:
+            answer = await self._call(reranker, query, documents, wait_s)
+            scores = check(answer, len(documents))
+            recorded.set_attribute(RERANKER_SCORED_COUNT, len(scores))
+            return answer, scores
 
     async def _call(self, reranker: Reranker, query: str, documents: Sequence[str], wait_s: float) -> Reranking:
         self._probed_at = self._clock()

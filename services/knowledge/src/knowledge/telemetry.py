@@ -10,8 +10,9 @@ from typing import Any
 
 import structlog
 from opentelemetry.metrics import Meter
-from opentelemetry.trace import Span
+from opentelemetry.trace import NoOpTracer, Span, SpanKind, StatusCode, Tracer
 
+from knowledge.errors import RerankError
 from knowledge.models import Degraded, Outcome, RerankReport
 
 SERVICE = "knowledge-gateway"
@@ -65,9 +66,10 @@ def begin_search_span(span: Span, scope: Mapping[str, Any]) -> None:
 
 
 class Instruments:
-    """The gateway's metrics."""
+    """The gateway's metrics, and the spans of stages that no adapter can draw."""
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: Meter, tracer: Tracer | None = None) -> None:
+        self._tracer = tracer or NoOpTracer()
         self.searches = meter.create_counter(SEARCHES, "{search}", "Searches by outcome of reranking")
         self.stage_duration = meter.create_histogram(
             STAGE_DURATION, "s", "Time per stage of a search", explicit_bucket_boundaries_advisory=SECONDS
@@ -96,6 +98,23 @@ class Instruments:
             yield
         finally:
             self.stage_duration.record(perf_counter() - started, {STAGE: name})
+
+    @contextmanager
+    def rerank_span(self, *, provider: str, model: str, candidates: int, wait_s: float) -> Iterator[Span]:
+        """The CLIENT span around a provider's call and the check of its answer; Error with the reason if either fails."""
+        span_name = f"rerank {model or provider}"
+        # An exception's message and stack may hold a passage: only its reason goes into the span.
+        with self._tracer.start_as_current_span(
+            span_name, kind=SpanKind.CLIENT, record_exception=False, set_status_on_exception=False
+        ) as span:
+            span.set_attributes({GEN_AI_OPERATION: "rerank", RERANKER_PROVIDER: provider, RERANKER_CANDIDATE_COUNT: candidates})
+            span.set_attributes({GEN_AI_MODEL: model or "default", RERANKER_TIMEOUT_S: wait_s})
+            try:
+                yield span
+            except RerankError as error:
+                span.set_attribute(ERROR_TYPE, error.reason.value)
+                span.set_status(StatusCode.ERROR, error.reason.value)
+                raise
 
     def record_search(self, span: Span, report: RerankReport, degraded: tuple[Degraded, ...], candidates: int) -> None:
         """Say the same of one search in its server span, in the metrics and, on a fallback, in the log."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Coroutine
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from starlette.requests import Request
@@ -30,11 +29,13 @@ async def run_until_disconnect(request: Request, work: Coroutine[Any, Any, T]) -
             return task.result()
         raise ClientGoneError
     finally:
-        for pending in (task, watcher):
-            if not pending.done():
-                pending.cancel()
-                with suppress(asyncio.CancelledError):
-                    await pending
+        pending = [one for one in (task, watcher) if not one.done()]
+        for one in pending:
+            one.cancel()
+        if pending:
+            # Waited for, not awaited: what cancelled work raises while it cleans up must not hide why it was cancelled.
+            await asyncio.wait(pending)
+            _ = [one.exception() for one in pending if not one.cancelled()]
 
 
 async def _disconnected(request: Request) -> None:

@@ -10,6 +10,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from opentelemetry import trace
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from servicekit.hygiene import clean_text
 
@@ -90,6 +91,37 @@ def invalid_request(errors: Sequence[Mapping[str, Any]]) -> Problem:
     return Problem(422, "invalid_request", detail, extra={"errors": fields})
 
 
+class InternalErrors:
+    """ASGI middleware that answers a bug with a 500 and logs its class and its place: its message may hold what came in.
+
+    It stands inside the tracing middleware, which would otherwise write message and stack into the span.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        started = False
+
+        async def watched_send(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self.app(scope, receive, watched_send)
+        except Exception as error:  # noqa: BLE001 - the last resort; everything expected was answered before
+            frame = error.__traceback__
+            while frame is not None and frame.tb_next is not None:
+                frame = frame.tb_next
+            place = f"{frame.tb_frame.f_code.co_name}:{frame.tb_lineno}" if frame else "unknown"
+            log.error("internal_error", error=type(error).__name__, place=place)
+            if not started:
+                detail = "The service met an error of its own; the trace id finds it in the log."
+                await Problem(500, "internal", detail).response()(scope, receive, send)
+
+
 def install_problem_handlers(app: FastAPI) -> None:
     """Make every error of the app a problem object."""
 
@@ -107,16 +139,7 @@ def install_problem_handlers(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         return Problem(error.status_code, code, HTTPStatus(error.status_code).description or code, headers=headers).response()
 
-    async def on_bug(_: Request, error: Exception) -> JSONResponse:
-        # The class and the place are enough to find it; the message may hold what came in.
-        frame = error.__traceback__
-        while frame is not None and frame.tb_next is not None:
-            frame = frame.tb_next
-        place = f"{frame.tb_frame.f_code.co_name}:{frame.tb_lineno}" if frame else "unknown"
-        log.error("internal_error", error=type(error).__name__, place=place)
-        return Problem(500, "internal", "The service met an error of its own; the trace id finds it in the log.").response()
-
     app.add_exception_handler(Problem, on_problem)
     app.add_exception_handler(RequestValidationError, on_validation)
     app.add_exception_handler(HTTPException, on_http)
-    app.add_exception_handler(Exception, on_bug)
+    app.add_middleware(InternalErrors)

@@ -54,6 +54,7 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         bound.bind((host, port))
     except OSError as error:
+        bound.close()
         message = f"cannot listen on {host}:{port} ({error.strerror}). Set PORT to a free one, or end the process that holds it."
         raise ConfigurationError(message) from error
     return bound

@@ -94,8 +94,8 @@ def _secret_from_file(name: str, raw: Mapping[str, Any]) -> Any:
         raise ConfigurationError(f"{name} and {name}_FILE are both set. Remove one of them, or unset both to go without.")
     try:
         return SecretStr(Path(str(path)).read_text(encoding="utf-8").strip())
-    except OSError as error:
-        message = f"{name}_FILE names a file that cannot be read ({error.strerror}). "
+    except (OSError, UnicodeDecodeError) as error:
+        message = f"{name}_FILE names a file that cannot be read ({type(error).__name__}). "
         raise ConfigurationError(message + f"Correct the path, or set {name} itself.") from error
 
 
@@ -160,7 +160,7 @@ def suggest_unknown(groups: Iterable[type[SettingsGroup]], prefixes: Iterable[st
 
 def process_address(default_port: int) -> tuple[str, int]:
     """`HOST` and `PORT`, from the process environment only: a `.env` shared by several services must not decide them."""
-    host, port = os.environ.get("HOST", "127.0.0.1"), os.environ.get("PORT", str(default_port))
+    host, port = os.environ.get("HOST") or "127.0.0.1", os.environ.get("PORT") or str(default_port)
     if not port.isdigit() or int(port) > 65535:
         raise ConfigurationError("PORT must be a number from 0 to 65535. Correct it, or unset it to use the default.")
     return host, int(port)

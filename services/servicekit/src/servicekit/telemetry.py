@@ -25,6 +25,9 @@ os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "http")
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
 
+QUERY_ATTRIBUTES = ("url.query", "url.full", "http.target", "http.url")
+"""Span attributes of the stable and the old convention that may hold a query string."""
+
 
 @dataclass(frozen=True, slots=True)
 class Telemetry:
@@ -71,9 +74,16 @@ def instrument(app: FastAPI, telemetry: Telemetry, on_request: Callable[[Span, M
     """A SERVER span and the HTTP metrics for each request but the probes; `on_request` may add to a span as it begins."""
     from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
 
+    def hook(span: Span, scope: Mapping[str, Any]) -> None:
+        # A query string holds what the caller typed; the route is enough to find a span.
+        for name in QUERY_ATTRIBUTES:
+            span.set_attribute(name, "")
+        if on_request is not None:
+            on_request(span, scope)
+
     FastAPIInstrumentor.instrument_app(
         app,
-        server_request_hook=on_request,
+        server_request_hook=hook,
         tracer_provider=telemetry.tracer_provider,
         meter_provider=telemetry.meter_provider,
         excluded_urls=PROBE_PATHS,

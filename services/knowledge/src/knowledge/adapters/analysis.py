@@ -36,8 +36,11 @@ def analyzer_of(language: str | None) -> str:
 
 
 def analyzers_of(language: str | None) -> tuple[str, ...]:
-    """The analyzers that a query in `language` searches; all of them where it names none."""
-    return ANALYZERS if language is None else (analyzer_of(language),)
+    """The analyzers that a query in `language` searches; all of them where it names none.
+
+    A language chooses fields, it never filters: passages of unknown language stay within reach of every query.
+    """
+    return ANALYZERS if language is None else tuple(dict.fromkeys((analyzer_of(language), STD)))
 
 
 def words(text: str) -> Iterator[str]:

@@ -18,7 +18,7 @@ from opentelemetry.trace import Tracer
 from knowledge.adapters import embedded_documents as documents
 from knowledge.adapters.analysis import ANALYZERS, Analyzer
 from knowledge.adapters.embedded_queries import find
-from knowledge.adapters.embedded_schema import check, connect, prepare, transaction
+from knowledge.adapters.embedded_schema import check, connect, create, prepare, transaction
 from knowledge.adapters.search_span import search_span
 from knowledge.errors import BackendError, IndexMismatch
 from knowledge.models import LegQuery, LegResult, Record, StoredChunk, StoredDocument, Visibility, WriteFailure
@@ -130,10 +130,11 @@ class EmbeddedBackend:
     async def open(self, *, fingerprint: str | None, dimension: int | None) -> None:
         """Make the file or check it."""
 
-        def opened(connection: apsw.Connection) -> None:
-            prepare(connection, self._where, fingerprint, dimension)
+        def prepared() -> None:
+            create(self._path)
+            prepare(self._writing(), self._where, fingerprint, dimension)
 
-        await self._write(opened, create=True)
+        await self._run(self._writers, prepared)
         if fingerprint is not None:
             self._expected = (fingerprint, dimension)
 
@@ -168,8 +169,8 @@ class EmbeddedBackend:
     async def _read(self, action: Callable[[_Reader], T]) -> T:
         return await self._run(self._readers, lambda: action(self._reader()))
 
-    async def _write(self, action: Callable[[apsw.Connection], T], *, create: bool = False) -> T:
-        return await self._run(self._writers, lambda: action(self._writing(create=create)))
+    async def _write(self, action: Callable[[apsw.Connection], T]) -> T:
+        return await self._run(self._writers, lambda: action(self._writing()))
 
     async def _run(self, pool: ThreadPoolExecutor, action: Callable[[], T]) -> T:
         if self._closed:
@@ -191,11 +192,8 @@ class EmbeddedBackend:
             self._connections.append(reader.connection)
         return reader
 
-    def _writing(self, *, create: bool) -> apsw.Connection:
+    def _writing(self) -> apsw.Connection:
         if self._writer is None:
-            if create:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                self._path.touch(mode=0o600)
             connection = connect(self._path, busy_timeout_s=self._busy_timeout_s, writer=True)
             self._connections.append(connection)
             self._writer = connection

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 
 import apsw
 import sqlite_vec
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
 from knowledge.adapters.analysis import ANALYSIS_VERSION, ANALYZERS, Analyzer
 from knowledge.adapters.stored import as_words, other_model
@@ -17,8 +17,6 @@ from knowledge.errors import IndexMismatch
 SCHEMA_VERSION = 1
 APPLICATION_ID = 0x4B47_4657
 """Marks the file as ours ("KGFW"), so that no foreign database is taken for an index."""
-
-SWITCH_TIMEOUT_S = 10.0
 
 CACHE_KIB = 16_384
 """Pages that each connection keeps: SQLite's own 2 MB hold the vectors of no more than a thousand passages."""
@@ -116,20 +114,40 @@ def _tokenizer(_connection: apsw.Connection, args: list[str]) -> _Tokenize:
     return tokenize
 
 
+def create(path: Path) -> None:
+    """Make the file if it is absent, readable by its owner alone.
+
+    It is made beside its place and linked there when it is whole: two processes may do so at once, neither ever sees half a file,
+    and the switch to a write-ahead log, during which a second process would be turned away, is over before anybody looks.
+    """
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as folder:
+        whole = Path(folder) / path.name
+        whole.touch(mode=0o600)
+        connection = connect(whole, busy_timeout_s=0, writer=True)
+        with transaction(connection, "IMMEDIATE"):
+            _create_tables(connection)
+        connection.pragma("journal_mode", "wal")
+        connection.close()
+        with suppress(FileExistsError):
+            path.hardlink_to(whole)
+
+
 def prepare(connection: apsw.Connection, where: str, fingerprint: str | None, dimension: int | None) -> None:
-    """Create the tables where they are absent, else check that they fit; note the embedding model where it is new.
+    """Check that the file fits; note the embedding model where it is new.
 
     Raises:
         IndexMismatch: a foreign file, another schema or text analysis, or another embedding model.
     """
-    # Two processes must never both find the file empty, hence a writer from the beginning.
+    check(connection, where, fingerprint, dimension)
+    if fingerprint is None or dimension is None or "fingerprint" in read_meta(connection):
+        return
     with transaction(connection, "IMMEDIATE"):
-        if connection.pragma("application_id") == 0 and not connection.execute("SELECT 1 FROM sqlite_schema").get:
-            _create(connection)
+        connection.execute("INSERT OR IGNORE INTO meta VALUES ('fingerprint', ?), ('dimension', ?)", (fingerprint, dimension))
+        # Another process may have been quicker, with another model.
         check(connection, where, fingerprint, dimension)
-        if fingerprint is not None and dimension is not None:
-            connection.execute("INSERT OR IGNORE INTO meta VALUES ('fingerprint', ?), ('dimension', ?)", (fingerprint, dimension))
-    _keep_a_log(connection)
 
 
 @contextmanager
@@ -146,7 +164,7 @@ def transaction(connection: apsw.Connection, mode: Literal["DEFERRED", "IMMEDIAT
     connection.execute("COMMIT")
 
 
-def _create(connection: apsw.Connection) -> None:
+def _create_tables(connection: apsw.Connection) -> None:
     connection.execute(_TABLES)
     for name in LINKS:
         connection.execute(_LINK.format(name=name))
@@ -155,17 +173,6 @@ def _create(connection: apsw.Connection) -> None:
     versions = (SCHEMA_VERSION, ANALYSIS_VERSION)
     connection.execute("INSERT INTO meta VALUES ('schema', ?), ('analysis', ?)", versions)
     connection.pragma("application_id", APPLICATION_ID)
-
-
-def _keep_a_log(connection: apsw.Connection) -> None:
-    """Switch to a write-ahead log, so that readers never wait for a writer. SQLite's own waiting does not cover this switch."""
-    again = Retrying(
-        retry=retry_if_exception_type(apsw.BusyError),
-        stop=stop_after_delay(SWITCH_TIMEOUT_S),
-        wait=wait_random(0.01, 0.1),
-        reraise=True,
-    )
-    again(connection.pragma, "journal_mode", "wal")
 
 
 def check(connection: apsw.Connection, where: str, fingerprint: str | None, dimension: int | None) -> None:

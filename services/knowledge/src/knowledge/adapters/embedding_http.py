@@ -26,7 +26,10 @@ class HttpEmbedder:
 
     async def embed(self, texts: Sequence[str], kind: Literal["query", "passage"], timeout_s: float) -> Embeddings:
         """Embed all texts in one call."""
-        with self._tracer.start_as_current_span("embeddings", kind=SpanKind.CLIENT) as span:
+        # An exception's message and stack may hold a text: only its reason goes into the span.
+        with self._tracer.start_as_current_span(
+            "embeddings", kind=SpanKind.CLIENT, record_exception=False, set_status_on_exception=False
+        ) as span:
             span.set_attribute(GEN_AI_OPERATION, "embeddings")
             try:
                 found = await self._ask(texts, kind, timeout_s)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from knowledge.adapters.analysis import analyzers_of, query_words
+from knowledge.adapters.opensearch_client import ABSENT
 from knowledge.adapters.stored import conditions, sees_nothing, shown_metadata, storable, usable_vector
 from knowledge.models import Hit, Leg, LegQuery, LegResult, Passage, Visibility
 
@@ -25,7 +26,6 @@ PASSAGE_FIELDS = [
 """What an answer holds: never a vector, never a permission."""
 
 BEST_FIRST: list[Json] = [{"_score": "desc"}, {"id": "asc"}]
-ABSENT = "index_not_found_exception"
 
 
 def visible(visibility: Visibility) -> list[Json]:

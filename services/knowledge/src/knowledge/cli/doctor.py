@@ -53,8 +53,8 @@ def doctor() -> None:
 
 async def _examine(settings: Settings) -> list[Finding]:
     telemetry = set_up_telemetry(SERVICE, DISTRIBUTION)
-    checks: tuple[Callable[[Settings, Telemetry], AsyncIterator[Finding]], ...] = (_embedding_and_index, _reranker)
-    findings = [finding for one in checks async for finding in one(settings, telemetry)]
+    findings = [finding async for finding in _embedding_and_index(settings, telemetry)]
+    findings += [finding async for finding in _reranker(settings)]
     telemetry.shutdown()
     return findings
 
@@ -85,8 +85,8 @@ async def _embedding_and_index(settings: Settings, telemetry: Telemetry) -> Asyn
     await backend.aclose()
 
 
-async def _reranker(settings: Settings, telemetry: Telemetry) -> AsyncIterator[Finding]:
-    reranker = new_reranker(settings.reranker, telemetry)
+async def _reranker(settings: Settings) -> AsyncIterator[Finding]:
+    reranker = new_reranker(settings.reranker)
     if reranker is None:
         detail = "off or not configured: every search is answered in hybrid order; set RERANKER_URL to change that"
         yield Finding(Verdict.WARNING, "reranker", detail)

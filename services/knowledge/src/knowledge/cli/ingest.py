@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from knowledge.app import DISTRIBUTION, new_backend, new_embedder
 from knowledge.cli.common import DEVELOPMENT_TENANT, EXIT_CONFIGURATION, EXIT_FAILED, configuration_errors, console, fail
 from knowledge.errors import BackendError, EmbeddingError
-from knowledge.ingest.folder import Permissions, Report, ingest_folder, write_rejects
+from knowledge.ingest.folder import Defaults, Report, ingest_folder, write_rejects
 from knowledge.ingest.ingestor import Ingestor
 from knowledge.ingest.sources import SUFFIXES, find_files
 from knowledge.settings import SearchSettings, TimeSettings
@@ -27,6 +27,7 @@ def ingest(
     tenant: Annotated[str | None, typer.Option(help="The tenant; 'default' in development, required in production.")] = None,
     allowed_roles: Annotated[str, typer.Option(help="Roles, with commas, for documents that name no permissions.")] = "",
     allowed_subjects: Annotated[str, typer.Option(help="Subjects, with commas, for the same documents.")] = "",
+    language: Annotated[str, typer.Option(help="The language, such as de, of documents that name none.")] = "und",
     prune: Annotated[bool, typer.Option("--prune", help="Delete this source's documents that are not in the folder.")] = False,
     rejects: Annotated[Path, typer.Option(help="Where to write what could not be taken.")] = Path("rejects.jsonl"),
 ) -> None:
@@ -40,9 +41,9 @@ def ingest(
         )
     if not find_files(directory):
         fail(f"no document found in {directory}; files must end in {', '.join(SUFFIXES)}.")
-    permissions = Permissions(_names(allowed_roles), _names(allowed_subjects))
+    defaults = Defaults(_names(allowed_roles), _names(allowed_subjects), language)
     try:
-        report = asyncio.run(_run(directory, search, time, tenant or DEVELOPMENT_TENANT, source, permissions, prune=prune))
+        report = asyncio.run(_run(directory, search, time, tenant or DEVELOPMENT_TENANT, source, defaults, prune=prune))
     except EmbeddingError as error:
         fail(f"the embedding-service at {search.embedding_url} gave no answer ({error}). Start it, or correct EMBEDDING_URL.")
     except BackendError as error:
@@ -59,7 +60,7 @@ async def _run(
     time: TimeSettings,
     tenant: str,
     source: str,
-    permissions: Permissions,
+    defaults: Defaults,
     *,
     prune: bool,
 ) -> Report:
@@ -83,7 +84,7 @@ async def _run(
                 store=backend,
                 tenant=tenant,
                 source=source,
-                permissions=permissions,
+                defaults=defaults,
                 prune=prune,
                 on_document=on_document,
                 on_file=lambda _: progress.advance(bar),

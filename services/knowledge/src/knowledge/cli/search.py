@@ -8,7 +8,15 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from knowledge.cli.common import DEVELOPMENT_ROLE, DEVELOPMENT_SUBJECT, DEVELOPMENT_TENANT, ClientSettings, console, fail
+from knowledge.cli.common import (
+    DEVELOPMENT_ROLE,
+    DEVELOPMENT_SUBJECT,
+    DEVELOPMENT_TENANT,
+    ClientSettings,
+    configuration_errors,
+    console,
+    fail,
+)
 from knowledge.cli.token import development_token
 from servicekit.settings import load_group
 
@@ -30,7 +38,8 @@ def search(
     as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
 ) -> None:
     """Ask the gateway over HTTP; shows each passage's rank with and without reranking, and why if it was not reranked."""
-    base = url or load_group(ClientSettings).gateway_url
+    with configuration_errors():
+        base = url or load_group(ClientSettings).gateway_url
     roles = tuple(role or (DEVELOPMENT_ROLE,))
     bearer = token or development_token(roles=roles, tenant=tenant, subject=DEVELOPMENT_SUBJECT, ttl_s=TOKEN_TTL_S)
     given = {"query": query, "top_k": top_k, "language": language, "rerank": rerank, "deadline_ms": deadline_ms}
@@ -51,11 +60,13 @@ def ask(base: str, token: str, body: dict[str, Any]) -> dict[str, Any]:
             timeout=TIMEOUT_S,
             trust_env=False,
         )
-        content: dict[str, Any] = response.json()
+        content: Any = response.json()
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         fail(f"no answer from the gateway at {base} ({type(error).__name__}). Start it with `make up`, or name it with --url.")
     except ValueError:
         fail(f"the server at {base} is no gateway: its answer is not JSON (HTTP {response.status_code}).")
+    if not isinstance(content, dict):
+        fail(f"the server at {base} is no gateway: its answer is not an object (HTTP {response.status_code}).")
     if response.status_code != 200:
         fail(f"{content.get('code')} (HTTP {response.status_code}): {content.get('detail')}")
     return content

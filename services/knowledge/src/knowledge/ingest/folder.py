@@ -5,24 +5,28 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from knowledge.ingest.documents import DocumentInput, Reject
+from knowledge.ingest.documents import UNDETERMINED, DocumentInput, Reject
 from knowledge.ingest.ingestor import Ingestor, Outcome
 from knowledge.ingest.sources import Item, find_files, read_file
 from knowledge.ports import DocumentStore
 
 
 @dataclass(frozen=True, slots=True)
-class Permissions:
-    """What the command line adds to documents that name no permissions of their own."""
+class Defaults:
+    """What the command line says of documents that do not say it themselves."""
 
     roles: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
+    language: str = UNDETERMINED
 
-    def add_to(self, document: DocumentInput) -> DocumentInput:
-        """`document` with these permissions, unless it has its own."""
-        if document.allowed_roles or document.allowed_subjects:
-            return document
-        return document.model_copy(update={"allowed_roles": list(self.roles), "allowed_subjects": list(self.subjects)})
+    def fill(self, document: DocumentInput) -> DocumentInput:
+        """`document` with these permissions, unless it has its own, and this language, unless it names one."""
+        update: dict[str, object] = {}
+        if not (document.allowed_roles or document.allowed_subjects):
+            update |= {"allowed_roles": list(self.roles), "allowed_subjects": list(self.subjects)}
+        if document.language == UNDETERMINED:
+            update["language"] = self.language
+        return document.model_copy(update=update)
 
 
 @dataclass(slots=True)
@@ -56,7 +60,7 @@ async def ingest_folder(
     store: DocumentStore,
     tenant: str,
     source: str,
-    permissions: Permissions,
+    defaults: Defaults,
     prune: bool,
     on_document: Callable[[Outcome], None] = lambda _: None,
     on_file: Callable[[Path], None] = lambda _: None,
@@ -69,7 +73,7 @@ async def ingest_folder(
     report = Report()
     seen: set[str] = set()
     for path in find_files(root):
-        documents = _distinct(read_file(path, root), seen, permissions, report)
+        documents = _distinct(read_file(path, root), seen, defaults, report)
         for outcome in await ingestor.ingest(documents, tenant=tenant, source=source, on_document=on_document):
             report.add(outcome)
         on_file(path)
@@ -78,7 +82,7 @@ async def ingest_folder(
     return report
 
 
-def _distinct(items: Iterable[Item], seen: set[str], permissions: Permissions, report: Report) -> Iterator[tuple[str, DocumentInput]]:
+def _distinct(items: Iterable[Item], seen: set[str], defaults: Defaults, report: Report) -> Iterator[tuple[str, DocumentInput]]:
     for place, item in items:
         if isinstance(item, Reject):
             report.rejects.append(item)
@@ -86,7 +90,7 @@ def _distinct(items: Iterable[Item], seen: set[str], permissions: Permissions, r
             report.rejects.append(Reject(place, "id: there is a document with this id before it", item.id))
         else:
             seen.add(item.id)
-            document = permissions.add_to(item)
+            document = defaults.fill(item)
             report.invisible += not (document.allowed_roles or document.allowed_subjects)
             yield place, document
 

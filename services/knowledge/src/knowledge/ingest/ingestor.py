@@ -115,6 +115,7 @@ class Ingestor:
                 failures = await self._store.write(tenant, ready, work.vanished)
                 outcome.rejects.extend(Reject(place, failure.reason, document.id) for failure in failures)
                 outcome.written = len(ready) - len(failures)
+                outcome.chunks -= len(failures)
                 outcome.deleted = len(work.vanished)
         except (EmbeddingError, BackendError) as error:
             kind = "embedding" if isinstance(error, EmbeddingError) else "search backend"

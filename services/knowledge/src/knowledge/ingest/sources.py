@@ -9,6 +9,7 @@ import yaml
 from pydantic import ValidationError
 
 from knowledge.ingest.documents import DocumentInput, Reject, validation_reason
+from servicekit.hygiene import clean_text
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 SUFFIXES = (".yaml", ".yml", ".jsonl", ".ndjson", ".md", ".markdown", ".txt")
@@ -45,25 +46,27 @@ def read_file(path: Path, root: Path) -> Iterator[Item]:
     place = path.relative_to(root).as_posix()
     name = path.relative_to(root).with_suffix("").as_posix()
     kind = path.suffix.lower()
-    lines = kind in (".jsonl", ".ndjson")
+    lines, chunk_file = kind in (".jsonl", ".ndjson"), kind in (".yaml", ".yml")
+    # Lines and chunk files name their documents inside: what cannot be read there could be any document.
+    named = None if lines or chunk_file else name
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
-            yield place, Reject(place, f"larger than the limit of {MAX_FILE_BYTES} bytes", None if lines else name)
+            yield place, Reject(place, f"larger than the limit of {MAX_FILE_BYTES} bytes", named)
             return
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        yield place, Reject(place, f"cannot be read as UTF-8 text ({type(error).__name__})", None if lines else name)
+        yield place, Reject(place, f"cannot be read as UTF-8 text ({type(error).__name__})", named)
         return
     if lines:
         yield from _lines(text, place)
-    elif kind in (".yaml", ".yml"):
+    elif chunk_file:
         yield place, _yaml(text, place, name)
     else:
         yield place, _text(text, place, name, markdown=kind in (".md", ".markdown"))
 
 
 def _lines(text: str, place: str) -> Iterator[Item]:
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):  # other line ends may stand inside a string
         if not line.strip():
             continue
         where = f"{place} line {number}"
@@ -81,9 +84,9 @@ def _yaml(text: str, place: str, name: str) -> DocumentInput | Reject:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}" if mark is not None else ""
-        return Reject(place, f"not valid YAML{at}", name)
+        return Reject(place, f"not valid YAML{at}")
     if not isinstance(raw, dict):
-        return Reject(place, "not a mapping with chunks", name)
+        return Reject(place, "not a mapping with chunks")
     fields = {str(key): value for key, value in raw.items()}
     # Keys of a chunk file that are no field of a document are its metadata: nothing an author wrote is lost.
     own = {key: value for key, value in fields.items() if key in DOCUMENT_FIELDS}
@@ -106,4 +109,6 @@ def to_document(raw: Any, place: str) -> DocumentInput | Reject:
         return DocumentInput.model_validate(raw)
     except ValidationError as error:
         given = raw.get("id") if isinstance(raw, dict) else None
-        return Reject(place, validation_reason(error), given if isinstance(given, str) else None)
+        # As the document would have been named: pruning compares with it.
+        name = clean_text(given).strip() if isinstance(given, str) else None
+        return Reject(place, validation_reason(error), name or None)

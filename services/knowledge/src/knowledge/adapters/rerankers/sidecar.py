@@ -4,20 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import httpx
-from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
 from knowledge.adapters.http import AnswerTooLarge, get_json, json_of, new_client, post_json
 from knowledge.errors import FallbackReason, RerankError
 from knowledge.models import Reranking, ScoreKind
-from knowledge.telemetry import (
-    ERROR_TYPE,
-    GEN_AI_MODEL,
-    GEN_AI_OPERATION,
-    RERANKER_CANDIDATE_COUNT,
-    RERANKER_PROVIDER,
-    RERANKER_SCORED_COUNT,
-    RERANKER_TIMEOUT_S,
-)
 
 DEADLINE_HEADER = "X-Deadline-Ms"
 MISCONFIGURED_STATUSES = frozenset({401, 402, 403, 404, 498})
@@ -35,35 +25,14 @@ class SidecarReranker:
     provider = "sidecar"
     answer_margin_s = 0.15
 
-    def __init__(self, url: str, *, api_key: str = "", model: str = "", tracer: Tracer, client: httpx.AsyncClient | None = None) -> None:
+    def __init__(self, url: str, *, api_key: str = "", model: str = "", client: httpx.AsyncClient | None = None) -> None:
         self.model = model
         self._url = url.rstrip("/")
         self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._tracer = tracer
         self._client = client or new_client()
 
     async def rerank(self, query: str, documents: Sequence[str], wait_s: float) -> Reranking:
         """Score `documents`; the service is told to answer, in part if need be, `answer_margin_s` before `wait_s` is over."""
-        with self._tracer.start_as_current_span(f"rerank {self.model or self.provider}", kind=SpanKind.CLIENT) as span:
-            span.set_attributes(
-                {
-                    GEN_AI_OPERATION: "rerank",
-                    GEN_AI_MODEL: self.model or "default",
-                    RERANKER_PROVIDER: self.provider,
-                    RERANKER_CANDIDATE_COUNT: len(documents),
-                    RERANKER_TIMEOUT_S: wait_s,
-                }
-            )
-            try:
-                answer = await self._ask(query, documents, wait_s)
-            except RerankError as error:
-                span.set_attribute(ERROR_TYPE, error.reason.value)
-                span.set_status(StatusCode.ERROR, error.reason.value)
-                raise
-            span.set_attribute(RERANKER_SCORED_COUNT, len(answer.results))
-            return answer
-
-    async def _ask(self, query: str, documents: Sequence[str], wait_s: float) -> Reranking:
         deadline_ms = max(1, int((wait_s - self.answer_margin_s) * 1000))
         body: dict[str, Any] = {"query": query, "documents": list(documents), "allow_partial": True}
         if self.model:
