@@ -70,7 +70,7 @@ async def test_short_terms_and_numbers_survive(backend: Backend, asked: Asked, l
 
 
 async def test_a_language_chooses_fields_and_none_chooses_all(backend: Backend, asked: Asked) -> None:
-    """Without a language every passage can be found, best score first; with one, those of other fields than its own and the plain one not."""
+    """Without a language every passage can be found, best score first; with one, those of its own field and the plain one."""
     await backend.write(
         TENANT,
         [

@@ -17,7 +17,6 @@ from knowledge.errors import FallbackReason
 from knowledge.models import Leg
 from knowledge.rerank import LATCH_PROBE_S
 from servicekit.settings import ConfigurationError
-from servicekit.telemetry import set_up_telemetry
 from services.knowledge.tests.fakes import FakeBackend, FakeClock, FakeEmbedder, FakeReranker, failing, record, reranking
 from services.knowledge.tests.serving import CORPUS, SECRET, Served, bearer, served, settings, token
 from services.knowledge.tests.signing import JWKS_URL, FakeIdentityProvider, signed
@@ -426,7 +425,7 @@ async def test_no_url_is_not_configured() -> None:
 )
 async def test_a_client_is_made_only_where_it_is_wanted_and_configured(given: dict[str, Any], made: bool) -> None:
     """What does not exist cannot be called."""
-    found = new_reranker(settings(**given).reranker, set_up_telemetry("test", "knowledge-gateway"))
+    found = new_reranker(settings(**given).reranker)
     assert (found is not None) is made
     if found is not None:
         await found.aclose()

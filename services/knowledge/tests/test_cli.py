@@ -271,6 +271,13 @@ class TestIngest:
         assert run("ingest", str(folder), "--tenant", "acme", env={}).exit_code == 0
         assert {one.tenant for one in index.backend.records.values()} == {"acme"}
 
+    def test_a_language_that_is_none_is_refused(self, index: Index, folder: Path) -> None:
+        """What a document may not name the command may not either: no record gets `Deutsch` for its language."""
+        assert run("ingest", str(folder), "--language", "de").exit_code == 0
+        assert {one.language for one in index.backend.records.values()} == {"de"}
+        assert run("ingest", str(folder), "--language", "Deutsch!").exit_code != 0
+        assert {one.language for one in index.backend.records.values()} == {"de"}
+
     def test_an_empty_folder_is_status_one(self, index: Index, tmp_path: Path) -> None:
         """With the endings that are read."""
         result = run("ingest", str(tmp_path))

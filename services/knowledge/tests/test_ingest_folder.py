@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from knowledge.ingest.documents import Reject
-from knowledge.ingest.folder import Permissions, Report, ingest_folder, write_rejects
+from knowledge.ingest.folder import Defaults, Report, ingest_folder, write_rejects
 from knowledge.ingest.ingestor import Ingestor
 from services.knowledge.tests.fakes import FakeBackend, FakeEmbedder, record
 
-READERS = Permissions(roles=("reader",))
+READERS = Defaults(roles=("reader",))
 
 
 class Folder:
@@ -25,13 +25,11 @@ class Folder:
         for name, content in files.items():
             (self.root / name.replace("__", ".")).write_text(content)
 
-    async def ingest(
-        self, *, prune: bool = False, permissions: Permissions = READERS, source: str = "files", tenant: str = "acme"
-    ) -> Report:
+    async def ingest(self, *, prune: bool = False, defaults: Defaults = READERS, source: str = "files", tenant: str = "acme") -> Report:
         """One run of the command."""
         ingestor = Ingestor(self.backend, FakeEmbedder(), text_fields=("title", "content"), info_timeout_s=5.0)
         return await ingest_folder(
-            self.root, ingestor=ingestor, store=self.backend, tenant=tenant, source=source, permissions=permissions, prune=prune
+            self.root, ingestor=ingestor, store=self.backend, tenant=tenant, source=source, defaults=defaults, prune=prune
         )
 
     @property
@@ -57,15 +55,24 @@ async def test_everything_in_a_folder_goes_in(folder: Folder) -> None:
 async def test_permissions_of_the_command_are_for_documents_without_their_own(folder: Folder) -> None:
     """Roles and subjects are added together, and never widen what a document names."""
     folder.write(a__txt="Wasser.", b__jsonl='{"id": "own", "content": "x", "allowed_subjects": ["ada"]}')
-    await folder.ingest(permissions=Permissions(("reader",), ("bob",)))
+    await folder.ingest(defaults=Defaults(("reader",), ("bob",)))
     found = {one.document_id: (one.allowed_roles, one.allowed_subjects) for one in folder.backend.records.values()}
     assert found == {"a": (("reader",), ("bob",)), "own": ((), ("ada",))}
+
+
+async def test_the_language_of_the_command_is_for_documents_that_name_none(folder: Folder) -> None:
+    """A document's own language stays; without the option it is undetermined."""
+    folder.write(a__txt="Wasser.", b__jsonl='{"id": "own", "content": "x", "language": "en"}')
+    await folder.ingest(defaults=Defaults(language="de"))
+    assert {one.document_id: one.language for one in folder.backend.records.values()} == {"a": "de", "own": "en"}
+    await folder.ingest()
+    assert {one.document_id: one.language for one in folder.backend.records.values()} == {"a": "und", "own": "en"}
 
 
 async def test_documents_that_nobody_sees_are_counted(folder: Folder) -> None:
     """Without permissions they go in, and the report says so."""
     folder.write(a__txt="Wasser.")
-    assert (await folder.ingest(permissions=Permissions())).invisible == 1
+    assert (await folder.ingest(defaults=Defaults())).invisible == 1
     assert folder.documents == ["a"]
 
 

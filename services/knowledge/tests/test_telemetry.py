@@ -326,6 +326,7 @@ async def test_the_trace_context_is_handed_on() -> None:
 async def test_probes_make_no_spans() -> None:
     """/health, /ready and /metrics are asked every few seconds and say nothing new."""
     async with served(FakeBackend(CORPUS)) as gateway:
+        gateway.spans.clear()
         for path in ("/health", "/ready", "/metrics"):
             await gateway.http.get(path)
         assert [span.name for span in gateway.spans.get_finished_spans()] == []

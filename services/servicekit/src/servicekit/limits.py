@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from servicekit.problems import Problem
+from servicekit.problems import BodyTooLarge, Problem
 
 
 class BodyLimit:
@@ -40,7 +40,7 @@ class BodyLimit:
 
         try:
             await self.app(scope, counter, watched_send)
-        except _TooLargeError:
+        except BodyTooLarge:
             if started:
                 raise
         if counter.exceeded and not started:
@@ -50,10 +50,6 @@ class BodyLimit:
         detail = f"body: larger than the limit of {limit} bytes"
         problem = Problem(413, "body_too_large", detail, headers={"Connection": "close"}, extra={"limit": limit})
         await problem.response()(scope, receive, send)
-
-
-class _TooLargeError(Exception):
-    """Raised out of `receive`, through the app, to the middleware."""
 
 
 class _Counter:
@@ -67,5 +63,5 @@ class _Counter:
         self.left -= len(message.get("body", b""))
         if self.left < 0:
             self.exceeded = True
-            raise _TooLargeError
+            raise BodyTooLarge
         return message

@@ -91,6 +91,10 @@ def invalid_request(errors: Sequence[Mapping[str, Any]]) -> Problem:
     return Problem(422, "invalid_request", detail, extra={"errors": fields})
 
 
+class BodyTooLarge(Exception):
+    """Raised out of `receive`, through the app, to the middleware that counts and answers."""
+
+
 class InternalErrors:
     """ASGI middleware that answers a bug with a 500 and logs its class and its place: its message may hold what came in.
 
@@ -111,6 +115,8 @@ class InternalErrors:
 
         try:
             await self.app(scope, receive, watched_send)
+        except BodyTooLarge:
+            raise
         except Exception as error:  # noqa: BLE001 - the last resort; everything expected was answered before
             frame = error.__traceback__
             while frame is not None and frame.tb_next is not None:

@@ -12,6 +12,7 @@ from servicekit.logs import configure_logging
 from servicekit.settings import ConfigurationError, process_address
 
 EXIT_CONFIGURATION = 2
+BACKLOG = 2048
 
 
 def serve(service: str, default_port: int, log_level: Callable[[], str], create_app: Callable[[], FastAPI], *, grace_s: int) -> None:
@@ -53,6 +54,8 @@ def _bind(host: str, port: int) -> socket.socket:
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host, port))
+        # From here callers wait in the queue instead of being refused while the app starts.
+        bound.listen(BACKLOG)
     except OSError as error:
         bound.close()
         message = f"cannot listen on {host}:{port} ({error.strerror}). Set PORT to a free one, or end the process that holds it."

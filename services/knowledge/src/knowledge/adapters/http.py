@@ -5,11 +5,10 @@ from typing import Any
 
 import httpx
 from opentelemetry import propagate
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt
 
 MAX_ANSWER_BYTES = 16 * 1024 * 1024
 CONNECT_TIMEOUT_S = 2.0
-RETRY_WAIT_S = 0.05
 
 
 class AnswerTooLarge(Exception):
@@ -27,7 +26,8 @@ async def post_json(
 ) -> httpx.Response:
     """POST `body`; the answer is read, whatever its status.
 
-    A connection that breaks before an answer is tried once more. The caller bounds the whole by the time it has left.
+    A connection that breaks before an answer is tried once more, at once: it was a stale one, or another instance takes the next.
+    The caller bounds the whole by the time it has left.
 
     Raises:
         httpx.TimeoutException, httpx.TransportError: as httpx names them.
@@ -39,7 +39,6 @@ async def post_json(
     request = client.build_request("POST", url, json=body, headers=all_headers, timeout=timeout)
     retrying = AsyncRetrying(
         stop=stop_after_attempt(2),
-        wait=wait_random(0, RETRY_WAIT_S),
         retry=retry_if_exception_type((httpx.ConnectError, httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)),
         reraise=True,
     )

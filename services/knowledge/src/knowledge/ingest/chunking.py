@@ -1,5 +1,6 @@
 """Documents to chunks: authors' chunks as they are, whole texts by a splitter that knows sentences and Markdown."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +11,8 @@ from knowledge.ingest.documents import ChunkInput, DocumentInput, Reject, valida
 
 CHUNK_CHARS = (400, 1200)
 """Wanted and largest length of a chunk, in characters: the head of one fits the reranker's excerpt, the whole one an embedder."""
+
+WINDOW_CHARS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +33,19 @@ def chunk(document: DocumentInput, place: str) -> tuple[list[Chunk], list[Reject
     if not document.content.strip():
         return [], [Reject(place, "content: blank", document.id)]
     splitter = MarkdownSplitter(CHUNK_CHARS) if document.markdown else TextSplitter(CHUNK_CHARS)
-    texts = splitter.chunks(document.content)
+    texts = [text for window in windows(document.content) for text in splitter.chunks(window)]
     return [Chunk(f"#{ordinal}", ordinal, document.title, text) for ordinal, text in enumerate(texts)], []
+
+
+def windows(text: str) -> Iterator[str]:
+    """`text` in parts of at most `WINDOW_CHARS`, cut at a blank line or a blank: the splitter is quadratic where no sentence ends."""
+    start = 0
+    while len(text) - start > WINDOW_CHARS:
+        end = start + WINDOW_CHARS
+        at = next((at for mark in ("\n\n", "\n", " ") if (at := text.rfind(mark, start + 1, end)) > 0), end)
+        yield text[start:at]
+        start = at
+    yield text[start:]
 
 
 def _authored(document: DocumentInput, given: list[Any], place: str) -> tuple[list[Chunk], list[Reject]]:

@@ -3,6 +3,7 @@
 Every step may be repeated: a run that was killed and run again leaves the same index as one clean run.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -101,11 +102,14 @@ class Ingestor:
 
     async def _one(self, document: DocumentInput, place: str, *, tenant: str, source: str, fingerprint: str) -> Outcome:
         outcome = Outcome(document.id, place)
-        chunks, outcome.rejects = chunk(document, place)
-        records = [
-            build_record(document, one, tenant=tenant, source=source, text_fields=self._text_fields, fingerprint=fingerprint)
-            for one in chunks
-        ]
+
+        def prepare() -> tuple[list[Record], list[Reject]]:
+            chunks, rejects = chunk(document, place)
+            kind = {"tenant": tenant, "source": source, "fingerprint": fingerprint}
+            return [build_record(document, one, text_fields=self._text_fields, **kind) for one in chunks], rejects
+
+        # Splitting a large text takes time that searches on this event loop must not wait for.
+        records, outcome.rejects = await asyncio.to_thread(prepare)
         try:
             stored = {one.id: one for one in await self._store.stored_chunks(tenant, document.id)}
             work = _Work(outcome, records, stored)
