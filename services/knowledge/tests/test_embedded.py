@@ -47,7 +47,7 @@ def path(tmp_path: Path) -> Path:
 @pytest.fixture
 async def backend(path: Path) -> AsyncIterator[EmbeddedBackend]:
     """An opened backend."""
-    opened = EmbeddedBackend(path, threads=2)
+    opened = EmbeddedBackend(path, tracer=NoOpTracer(), threads=2)
     await opened.open(fingerprint=FINGERPRINT, dimension=DIMENSION)
     yield opened
     await opened.aclose()
@@ -79,7 +79,7 @@ async def test_many_may_make_the_file_at_once(tmp_path: Path) -> None:
     """None finds half a file, none is turned away, and nothing is left beside it."""
     for round_ in range(15):
         path = tmp_path / str(round_) / "index.db"
-        backends = [EmbeddedBackend(path, threads=1) for _ in range(6)]
+        backends = [EmbeddedBackend(path, tracer=NoOpTracer(), threads=1) for _ in range(6)]
         await asyncio.gather(*(one.open(fingerprint=FINGERPRINT, dimension=DIMENSION) for one in backends))
         await asyncio.gather(*(one.write(TENANT, [record(str(index))], []) for index, one in enumerate(backends)))
         assert await Asked(backends[0]).ids(lexical("text")) == [str(index) for index in range(6)]
@@ -106,10 +106,10 @@ async def test_a_reader_cannot_write(backend: EmbeddedBackend, path: Path) -> No
 async def test_legs_that_were_in_time_stay(backend: EmbeddedBackend) -> None:
     """The time-out takes the leg that it interrupts and those after it, never those before it."""
     await backend.write(TENANT, [record(f"p{index}", f"wort w{index % 7}") for index in range(1000)], [])
-    queries = [lexical("w3"), *([vector("wort")] * 20_000)]
+    queries = [lexical("w3"), *([vector("wort")] * 40_000)]
     started = time.monotonic()
-    results = await backend.msearch(queries, 2.0)
-    assert time.monotonic() - started < 4
+    results = await backend.msearch(queries, 4.0)
+    assert time.monotonic() - started < 8
     assert len(results) == len(queries)
     assert len(results[0].hits) == 50
     assert results[-1].failed
@@ -174,7 +174,7 @@ async def test_one_search_sees_one_state(backend: EmbeddedBackend) -> None:
 
 async def test_a_busy_file_is_an_error_that_says_so(path: Path) -> None:
     """A writer of another process is waited for, not for ever; searches never wait."""
-    backend = EmbeddedBackend(path, busy_timeout_s=0.1)
+    backend = EmbeddedBackend(path, tracer=NoOpTracer(), busy_timeout_s=0.1)
     await backend.open(fingerprint=FINGERPRINT, dimension=DIMENSION)
     await backend.write(TENANT, [record("a", "wort")], [])
     other = apsw.Connection(str(path))

@@ -80,7 +80,7 @@ def changed(**fields: Any) -> Answer:
         always(text="<html>"),
         always(text=""),
         always(text="[" * 100_000),
-        lambda _: too_large(),
+        lambda _: too_large(GOOD),
     ],
 )
 async def test_garbage_is_a_malformed_response(answer: Answer) -> None:
@@ -143,7 +143,7 @@ async def test_info_needs_a_fingerprint_and_a_dimension() -> None:
         (always(500), "transport|http_500"),
         (always(text="<html>"), "malformed_response"),
         (always(text="[" * 100_000), "malformed_response"),
-        (lambda _: too_large(), "malformed_response"),
+        (lambda _: too_large({"fingerprint": "fp", "dimension": 3}), "malformed_response"),
     ],
 )
 async def test_an_info_that_cannot_be_had(answer: Answer, word: str) -> None:

@@ -49,7 +49,8 @@ def test_short_terms_and_decimals_are_soft(text: str, soft: tuple[str, ...]) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "Wasser", "Die unteren Blätter werden gelb", "3-fach", "18-24 Grad", "123", "24-stündig", "und/oder", "..."]
+    "text",
+    ["", "Wasser", "Die unteren Blätter werden gelb", "3-fach", "18-24 Grad", "123", "24-stündig", "und/oder", "...", "m²", "CO₂-arm"],
 )
 def test_words_and_short_numbers_are_no_identifiers(text: str) -> None:
     """Words, ranges and short numbers stand for nothing by themselves."""

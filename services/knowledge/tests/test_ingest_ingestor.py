@@ -113,6 +113,15 @@ async def test_other_documents_are_not_touched(bench: Bench) -> None:
     assert bench.contents == ["drei", "eins"]
 
 
+async def test_a_reject_keeps_no_revoked_passage_visible(bench: Bench) -> None:
+    """Where the permissions changed, a chunk that could not be taken goes: it would keep the old ones."""
+    await bench.put(document("d", "eins", "zwei"))
+    chunks = [{"id": "a", "content": "eins"}, {"id": "b", "content": " "}]
+    [outcome] = await bench.put(document("d", chunks=chunks, allowed_roles=["other"]))
+    assert (outcome.status, outcome.deleted) == ("partial", 1)
+    assert {one.allowed_roles for one in bench.backend.records.values()} == {("other",)}
+
+
 async def test_nothing_is_deleted_where_a_reject_could_explain_the_absence(bench: Bench) -> None:
     """A chunk that became unreadable is still there afterwards, and the document says `partial`."""
     await bench.put(document("d", "eins", "zwei"))

@@ -286,7 +286,7 @@ async def test_credentials_go_with_every_request(played: Played) -> None:
 
     played.answers.append(answer)
     host, port = played.url[:2]
-    backend = OpenSearchBackend(f"http://{host}:{port}", ALIAS, username="ada", password="p:w")
+    backend = OpenSearchBackend(f"http://{host}:{port}", ALIAS, tracer=NoOpTracer(), username="ada", password="p:w")
     await backend.open(fingerprint=None, dimension=None)
     await backend.aclose()
     assert seen == ["Basic YWRhOnA6dw=="]

@@ -389,6 +389,20 @@ async def test_a_partial_answer_is_fair_to_all_scopes() -> None:
     assert [text.split()[1][0] for text in documents] == ["x", "y"] * 5
 
 
+async def test_a_score_from_another_scope_lifts_nothing_out_of_the_tail() -> None:
+    """A chunk that was scored for one scope and stands in another one's tail stays there, without a score."""
+    names = ("b1", "b2", "b3", "a1", "a2", "a3")
+    records = [record(name, " ".join(["wasser"] * (6 - place) + ["licht"] * place), category=name[0]) for place, name in enumerate(names)]
+    scopes = (Scope("nur-a", (("category", ("a",)),), 9, None), Scope("alle", (), 9, None))
+    pipeline = new_pipeline(FakeBackend(records), FakeReranker(by_number), reranker_initial_k=4)
+    answer = await search(pipeline, query("wasser", scopes=scopes))
+    only_a, everything = answer.scopes
+    assert [(scope.rerank.candidates, scope.rerank.scored) for scope in answer.scopes] == [(2, 2), (2, 2)]
+    assert ids(only_a.results) == ["a2", "a1", "a3"]
+    assert ids(everything.results) == ["b2", "b1", "b3", "a1", "a2", "a3"]
+    assert [result.rerank_score is not None for result in everything.results] == [True, True, False, False, False, False]
+
+
 async def test_each_scope_reports_its_own_candidates() -> None:
     """The scope that got fewer pairs says so; the report of the whole answer counts what was sent."""
     records = [record(f"{kind}{number}", f"wasser {kind}{number}", category=kind) for kind in "xy" for number in range(5)]
@@ -397,6 +411,16 @@ async def test_each_scope_reports_its_own_candidates() -> None:
     answer = await search(pipeline, query("wasser", scopes=scopes))
     assert [scope.rerank.candidates for scope in answer.scopes] == [4, 3]
     assert (answer.rerank.candidates, answer.rerank.scored) == (7, 7)
+
+
+async def test_a_scope_without_candidates_was_not_reranked() -> None:
+    """What was applied to another scope was not applied to an empty one."""
+    scopes = (Scope("full", (), 5, None), Scope("empty", (("category", ("none",)),), 5, None))
+    answer = await search(new_pipeline(FakeBackend([record("a"), record("b")]), FakeReranker()), query("wasser", scopes=scopes))
+    assert [(scope.rerank.status, scope.rerank.reason) for scope in answer.scopes] == [
+        (Outcome.APPLIED, None),
+        (Outcome.SKIPPED, SkipReason.NO_CANDIDATES),
+    ]
 
 
 async def test_no_roles_is_said_and_only_own_passages_come_back() -> None:

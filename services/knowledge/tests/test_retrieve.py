@@ -201,6 +201,15 @@ async def test_a_hit_exactly_at_the_floor_stays() -> None:
     assert ids(hybrid) == ["at"]
 
 
+async def test_a_lexical_hit_exactly_at_the_floor_stays_in_mode_all() -> None:
+    """It keeps both of its scores."""
+    floor = cosine(embedding_of("wasser"), embedding_of("wasser licht"))
+    [hybrid] = await hybrids(
+        FakeBackend([record("at", "wasser licht")]), query("wasser", min_similarity=floor, drop_lexical_below_floor=True)
+    )
+    assert [(one.bm25, one.similarity) for one in hybrid.candidates] == [(1.0, floor)]
+
+
 async def test_mode_all_also_drops_lexical_hits_below_the_floor() -> None:
     """With `min_similarity_mode: all` a passage that only the words found does not come back."""
     backend = FakeBackend([record("near", "wasser"), record("words", "wasser licht sonne erde topf")])

@@ -188,7 +188,7 @@ async def test_garbage_is_malformed_response(kind: str) -> None:
 
 async def test_a_huge_answer_is_malformed_response() -> None:
     """The decompressed size is capped: a small packet cannot fill the memory."""
-    assert await outcome(lambda _: too_large()) == (Outcome.FALLBACK, FallbackReason.MALFORMED_RESPONSE)
+    assert await outcome(lambda _: too_large(body())) == (Outcome.FALLBACK, FallbackReason.MALFORMED_RESPONSE)
 
 
 async def test_an_answer_that_does_not_unpack_is_malformed_response() -> None:
@@ -440,7 +440,7 @@ async def test_a_body_shorter_than_promised_on_a_real_socket() -> None:
         (always(500), FallbackReason.TRANSPORT),
         (always(200, text="<html>"), FallbackReason.MALFORMED_RESPONSE),
         (always(200, text="[" * 100_000), FallbackReason.MALFORMED_RESPONSE),
-        (lambda _: too_large(), FallbackReason.MALFORMED_RESPONSE),
+        (lambda _: too_large({}), FallbackReason.MALFORMED_RESPONSE),
     ],
 )
 async def test_an_info_that_cannot_be_had(answer: Answer, reason: FallbackReason) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -52,9 +53,9 @@ async def never(_: httpx.Request) -> httpx.Response:
     raise AssertionError("unreachable")
 
 
-def too_large() -> httpx.Response:
-    """An answer that is small on the wire and over the limit when it is unpacked."""
-    packed = gzip.compress(b" " * (MAX_ANSWER_BYTES + 1), compresslevel=1)
+def too_large(answer: object) -> httpx.Response:
+    """A good answer that is small on the wire and, for all its blanks, over the limit when it is unpacked."""
+    packed = gzip.compress(json.dumps(answer).encode() + b" " * MAX_ANSWER_BYTES, compresslevel=1)
     return httpx.Response(200, headers={"content-encoding": "gzip", "content-type": "application/json"}, content=packed)
 
 

@@ -25,7 +25,7 @@ from knowledge.ports import Backend, Embedder, Reranker, SigningKeys
 from knowledge.rerank import RerankStage
 from knowledge.retrieve import Retriever
 from knowledge.settings import RerankerSettings, SearchSettings, Settings, load_settings
-from knowledge.telemetry import SERVICE, Instruments, begin_search_span
+from knowledge.telemetry import SERVICE, Instruments, begin_request_span
 from servicekit.health import Readiness, probe_routes
 from servicekit.limits import BodyLimit
 from servicekit.logs import AccessLog
@@ -249,7 +249,7 @@ def create_app(
     app.add_middleware(AccessLog)
     for router in (search.router, documents.router, operations.router, probe_routes(readiness, telemetry.registry)):
         app.include_router(router)
-    instrument(app, telemetry, begin_search_span)
+    instrument(app, telemetry, begin_request_span)
     return app
 
 

@@ -72,14 +72,14 @@ def _is_short_term(token: str) -> bool:
 
 
 def _is_strong(token: str) -> bool:
-    digits = sum(character.isdigit() for character in token)
+    digits = sum(character.isdecimal() for character in token)
     if digits == 0:
         return False
     groups = regex.split(r"[-/._,]", token)
     if any(character.isalpha() for character in token):
         # "3-fach" and "24-stündig" are words with a number in front; in a code the letters are capitals or stand with the digits.
         words = [group for group in groups if group.isalpha() and len(group) > 2 and not group.isupper()]
-        return not words or digits >= MIN_STRONG_DIGITS or any(not group.isalpha() and not group.isdigit() for group in groups)
+        return not words or digits >= MIN_STRONG_DIGITS or any(not group.isalpha() and not group.isdecimal() for group in groups)
     if len(groups) == 1:
         return digits >= MIN_STRONG_DIGITS
     # Two short numbers ("18-24", "2-3") are a range; three groups, a leading zero or many digits make a code.

@@ -26,6 +26,7 @@ from knowledge.models import (
     RerankReport,
     Result,
     ScopeAnswer,
+    SkipReason,
     Visibility,
     join_text,
 )
@@ -33,6 +34,9 @@ from knowledge.rerank import RerankStage, Scores
 from knowledge.retrieve import Retriever, ScopeHybrid
 from knowledge.settings import RerankerSettings, SearchSettings
 from knowledge.telemetry import Instruments
+
+NOTHING_TO_RERANK = RerankReport(Outcome.SKIPPED, SkipReason.NO_CANDIDATES)
+"""The report of a scope without candidates, whatever became of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +128,7 @@ class Pipeline:
                 for rank, candidate in enumerate(tiers(merged, counts)[: scope.scope.top_k], start=1)
             )
             scored = sum(candidate.passage.id in scores.by_chunk for candidate in head)
-            report = replace(scores.report, candidates=len(head), scored=scored)
+            report = replace(scores.report, candidates=len(head), scored=scored) if head else NOTHING_TO_RERANK
             answers.append(ScopeAnswer(scope.scope.name, results, ranking(report), report, scope.degraded))
         warnings = dict.fromkeys((*query.warnings, *(warning for scope in hybrid.scopes for warning in scope.warnings)))
         whole = answers[0].rerank if not query.scoped else scores.report

@@ -59,10 +59,13 @@ SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 log = structlog.get_logger(SERVICE)
 
 
-def begin_search_span(span: Span, scope: Mapping[str, Any]) -> None:
-    """Every search span says from its beginning whether there was a fallback: also one that ends in a problem."""
-    if scope.get("path") == "/search":
+def begin_request_span(span: Span, scope: Mapping[str, Any]) -> None:
+    """A search span says from its beginning whether there was a fallback, also if it ends in a problem; no span names a document."""
+    path = str(scope.get("path"))
+    if path == "/search":
         span.set_attribute(RERANKER_FALLBACK, value=False)
+    elif path.startswith("/documents/"):
+        span.set_attribute("url.path", "/documents/{document_id}")
 
 
 class Instruments:

@@ -1,6 +1,7 @@
 """`knowledge ingest`."""
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from knowledge.app import DISTRIBUTION, new_backend, new_embedder
 from knowledge.cli.common import DEVELOPMENT_TENANT, EXIT_CONFIGURATION, EXIT_FAILED, configuration_errors, console, fail
 from knowledge.errors import BackendError, EmbeddingError
+from knowledge.ingest.documents import LANGUAGE
 from knowledge.ingest.folder import Defaults, Report, ingest_folder, write_rejects
 from knowledge.ingest.ingestor import Ingestor
 from knowledge.ingest.sources import SUFFIXES, find_files
@@ -39,6 +41,8 @@ def ingest(
             "--tenant is required in production. Name it, or set KNOWLEDGE_ENV=development on a developer's machine.",
             EXIT_CONFIGURATION,
         )
+    if not re.fullmatch(LANGUAGE, language):
+        fail("--language must be a language tag such as de or de-AT. Correct it, or leave it out.", EXIT_CONFIGURATION)
     if not find_files(directory):
         fail(f"no document found in {directory}; files must end in {', '.join(SUFFIXES)}.")
     defaults = Defaults(_names(allowed_roles), _names(allowed_subjects), language)

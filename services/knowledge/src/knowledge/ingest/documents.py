@@ -12,6 +12,7 @@ MAX_TITLE_CHARS = 1024
 MAX_CONTENT_CHARS = 2_000_000
 MAX_CHUNKS = 10_000
 MAX_LIST = 1000
+LANGUAGE = r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})?$"
 UNDETERMINED = "und"
 """ISO 639 for a language that nobody named."""
 
@@ -48,7 +49,7 @@ class DocumentInput(BaseModel):
     title: Title = ""
     content: Content = ""
     chunks: Annotated[list[Any], Field(max_length=MAX_CHUNKS)] | None = None
-    language: Annotated[str, StringConstraints(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})?$")] = UNDETERMINED
+    language: Annotated[str, StringConstraints(pattern=LANGUAGE)] = UNDETERMINED
     category: Annotated[str, StringConstraints(strip_whitespace=True, max_length=256), Cleaned] = ""
     tags: Labels = Field(default_factory=list)
     allowed_roles: Labels = Field(default_factory=list)

@@ -54,10 +54,8 @@ class _Work:
         return [one for one in self.records if one.id not in self.stored or self.stored[one.id].record_hash != one.record_hash]
 
     @property
-    def vanished(self) -> list[str]:
-        """Stored chunks that the document no longer has; none while a reject could explain the absence."""
-        if self.outcome.rejects:
-            return []
+    def absent(self) -> list[str]:
+        """Stored chunks that the document as it came in does not hold."""
         return sorted(set(self.stored) - {one.id for one in self.records})
 
 
@@ -113,19 +111,31 @@ class Ingestor:
         try:
             stored = {one.id: one for one in await self._store.stored_chunks(tenant, document.id)}
             work = _Work(outcome, records, stored)
+            vanished = await self._vanished(work, document, tenant)
             ready = await self._with_vectors(work, tenant)
             outcome.chunks = len(records)
-            if ready or work.vanished:
-                failures = await self._store.write(tenant, ready, work.vanished)
+            if ready or vanished:
+                failures = await self._store.write(tenant, ready, vanished)
                 outcome.rejects.extend(Reject(place, failure.reason, document.id) for failure in failures)
                 outcome.written = len(ready) - len(failures)
                 outcome.chunks -= len(failures)
-                outcome.deleted = len(work.vanished)
+                outcome.deleted = len(vanished)
         except (EmbeddingError, BackendError) as error:
             kind = "embedding" if isinstance(error, EmbeddingError) else "search backend"
             outcome.rejects.append(Reject(place, f"{kind}: {error}", document.id))
             outcome.chunks = 0
         return outcome
+
+    async def _vanished(self, work: _Work, document: DocumentInput, tenant: str) -> list[str]:
+        """The chunks to delete: all that are absent, but none while a reject could explain the absence.
+
+        Unless the document's permissions changed: what is kept would keep the old ones, and a revoked passage must not stay visible.
+        """
+        if not work.outcome.rejects or not work.absent:
+            return work.absent
+        before = await self._store.permissions(tenant, document.id)
+        after = (tuple(sorted(set(document.allowed_roles))), tuple(sorted(set(document.allowed_subjects))))
+        return [] if before == after else work.absent
 
     async def _with_vectors(self, work: _Work, tenant: str) -> list[Record]:
         """The changed records with their vectors: those the tenant has already are reused, the others embedded once."""
