@@ -62,7 +62,7 @@ test: setup ## everything: check, contract suite on a real OpenSearch node, end 
 	@mkdir -p .run
 	@python -m tests.parts.opensearch install >.run/opensearch-install.log 2>&1 & echo $$! >.run/opensearch-install.pid
 	@$(MAKE) check models
-	@echo "waiting for the OpenSearch node's files"; tail --pid="$$(cat .run/opensearch-install.pid)" -f /dev/null; cat .run/opensearch-install.log
+	@echo "waiting for the OpenSearch node's files"; while kill -0 "$$(cat .run/opensearch-install.pid)" 2>/dev/null; do sleep 0.5; done; cat .run/opensearch-install.log
 	@pytest services -m "models or opensearch"
 	@pytest tests
 

@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tests.parts.opensearch.install import installed
+from tests.parts.opensearch.java import find_java
+
 
 @dataclass(frozen=True, slots=True)
 class Prerequisite:
@@ -34,7 +37,7 @@ def _search_node(environ: Mapping[str, str]) -> bool:
         answered = subprocess.run(["docker", "info"], capture_output=True, timeout=10, check=False, env=dict(environ))
         if answered.returncode == 0:
             return True
-    return _command("mvn")(environ)
+    return (_command("mvn")(environ) or installed(environ) is not None) and find_java(environ) is not None
 
 
 PREREQUISITES = (

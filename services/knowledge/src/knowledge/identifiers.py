@@ -12,8 +12,6 @@ from typing import TypeVar
 
 import regex
 
-from knowledge.models import Candidate
-
 TOKEN = regex.compile(r"(?<![\p{L}\p{N}])[\p{L}\p{N}]+(?:[-/._,][\p{L}\p{N}]+)*")
 QUANTITY = regex.compile(
     r"\d+(?:[.,]\d+)?(?:-\d+(?:[.,]\d+)?)?(?:ml|l|g|kg|mg|µg|mm|cm|m|km|h|min|s|ms|w|kw|kwh|v|a|hz|lux|ppm|x|c|f|k|d)",
@@ -98,8 +96,3 @@ def tiers(candidates: Sequence[T], strong_counts: Sequence[int]) -> list[T]:
     """A stable partition: more distinct strong identifiers first, the given order inside each tier."""
     order = sorted(range(len(candidates)), key=lambda index: -strong_counts[index])
     return [candidates[index] for index in order]
-
-
-def strong_count(candidate: Candidate, strong: frozenset[str]) -> int:
-    """How many distinct strong identifiers of the query a candidate holds."""
-    return len(strong.intersection(candidate.passage.identifiers))
