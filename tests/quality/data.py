@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,13 +123,21 @@ def _beir(folder: Path) -> DataSet:
             "chunks": [chunk],
         }
         documents.append((row["_id"], DocumentInput.model_validate(fields)))
+    return DataSet(folder.name, "nDCG@10", documents, _judged(folder, "test"))
+
+
+def load_split(folder: Path, data: DataSet, split: str) -> DataSet:
+    """The same corpus with the questions of another split, such as `dev` or `train`."""
+    return replace(data, questions=_judged(folder, split))
+
+
+def _judged(folder: Path, split: str) -> list[Question]:
     grades: dict[str, dict[str, int]] = {}
-    with (folder / "qrels" / "test.tsv").open(encoding="utf-8") as source:
+    with (folder / "qrels" / f"{split}.tsv").open(encoding="utf-8") as source:
         for row in csv.DictReader(source, delimiter="\t"):
             grades.setdefault(row["query-id"], {})[row["corpus-id"]] = int(row["score"])
     asked = (row for row in _rows(folder / "queries.jsonl") if row["_id"] in grades)
-    questions = [Question(row["_id"], row["text"], grades=grades[row["_id"]]) for row in asked]
-    return DataSet(folder.name, "nDCG@10", documents, questions)
+    return [Question(row["_id"], row["text"], grades=grades[row["_id"]]) for row in asked]
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
