@@ -62,3 +62,35 @@ def test_an_unreachable_node_is_a_problem_not_a_crash(stack: Stack) -> None:
     response = post(f"{lonely.url}/search", {"query": QUESTION})
     assert (response.status_code, response.json()["code"]) == (503, "search_unavailable")
     assert response.headers["content-type"] == "application/problem+json"
+
+
+def test_an_embedded_index_moves_over_without_embedding_again(stack: Stack, gateway: Service, opensearch_url: str) -> None:
+    """`knowledge migrate` needs no embedding-service; afterwards the node answers as the file did, and a second run asks first."""
+    alias = f"kgtest-{secrets.token_hex(4)}"
+    settings = {"SEARCH_BACKEND": "opensearch", "OPENSEARCH_URL": opensearch_url, "OPENSEARCH_INDEX": alias}
+    try:
+        done = stack.command("knowledge", "migrate", **settings, EMBEDDING_URL="http://127.0.0.1:9")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "0 embedded" in done.stdout
+        moved = stack.gateway(**settings)
+        body = {"query": QUESTION, "top_k": 20, "rerank": False}
+        here, there = ask(moved, body), ask(gateway, body)
+        similarities = {one["id"]: one["scores"]["similarity"] for one in there["results"]}
+        common = [one for one in here["results"] if similarities.get(one["id"]) is not None and one["scores"]["similarity"] is not None]
+        assert len(common) >= 15
+        assert all(one["scores"]["similarity"] == pytest.approx(similarities[one["id"]], abs=1e-4) for one in common)
+        assert ask(moved, body, token("nobody"))["results"] == []
+        again = stack.command("knowledge", "migrate", **settings)
+        assert again.returncode == 1
+        assert "--overwrite" in again.stderr
+        ingested = stack.command("knowledge", "ingest", str(CORPUS), "--allowed-roles", "reader", "--source", "houseplants", **settings)
+        assert "0 chunks written, 0 embedded, 0 deleted" in ingested.stdout
+    finally:
+        delete_behind(opensearch_url, alias)
+
+
+def test_there_is_nothing_to_migrate_to_the_file_itself(stack: Stack) -> None:
+    """Without another backend the command says what to set."""
+    done = stack.command("knowledge", "migrate")
+    assert done.returncode == 2
+    assert "SEARCH_BACKEND=opensearch" in done.stderr

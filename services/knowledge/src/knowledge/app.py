@@ -6,10 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 import structlog
 from fastapi import FastAPI
 
+from knowledge.adapters.embedded_export import EmbeddedExport
 from knowledge.adapters.embedding_http import HttpEmbedder
 from knowledge.adapters.jwks import JwksKeys
 from knowledge.adapters.rerankers.sidecar import SidecarReranker
@@ -21,7 +23,7 @@ from knowledge.deadline import Clock
 from knowledge.errors import BackendError, EmbeddingError, FallbackReason, IndexMismatch, RerankError
 from knowledge.ingest.ingestor import Ingestor
 from knowledge.pipeline import Pipeline
-from knowledge.ports import Backend, Embedder, Reranker, SigningKeys
+from knowledge.ports import Backend, Embedder, Export, Reranker, SigningKeys
 from knowledge.rerank import RerankStage
 from knowledge.retrieve import Retriever
 from knowledge.settings import RerankerSettings, SearchSettings, Settings, load_settings
@@ -79,6 +81,11 @@ def new_backend(search: SearchSettings, telemetry: Telemetry) -> Backend:
         pool_size=search.max_concurrent_searches,
         tracer=tracer,
     )
+
+
+def open_export(path: Path) -> Export:
+    """Everything that an embedded index holds, for another backend."""
+    return EmbeddedExport(path)
 
 
 def new_embedder(search: SearchSettings, telemetry: Telemetry) -> Embedder:

@@ -1,6 +1,6 @@
 """The seams to the outside: the search backend, the embedder, the reranker. Adapters implement them, `app` wires them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 from knowledge.models import (
@@ -161,4 +161,18 @@ class SigningKeys(Protocol):
 
     async def aclose(self) -> None:
         """Release connections."""
+        ...
+
+
+class Export(Protocol):
+    """Everything that an index holds, on its way to another backend."""
+
+    fingerprint: str
+    dimension: int
+    chunks: int
+    sources: Sequence[tuple[str, str]]
+    """(tenant, source) of everything in it."""
+
+    def batches(self) -> Iterator[tuple[str, list[Record]]]:
+        """(tenant, some of its records, vectors included), tenant by tenant."""
         ...

@@ -1,9 +1,10 @@
-"""The command `knowledge`: serve, ingest, search, token, doctor."""
+"""The command `knowledge`: serve, ingest, search, token, doctor, migrate."""
 
 import typer
 
 from knowledge.cli.doctor import doctor
 from knowledge.cli.ingest import ingest
+from knowledge.cli.migrate import migrate
 from knowledge.cli.search import search
 from knowledge.cli.serve import serve
 from knowledge.cli.token import token
@@ -15,7 +16,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, ingest, search, token, doctor):
+for command in (serve, ingest, search, token, doctor, migrate):
     app.command()(command)
 
 
