@@ -40,6 +40,37 @@ def test_an_empty_index_answers_nothing_and_a_filled_one_the_same_as_the_file(
     assert "0 chunks written, 0 embedded, 0 deleted" in again.stdout
 
 
+def test_the_doctor_looks_at_the_cluster(stack: Stack, over_opensearch: tuple[Service, dict[str, str]]) -> None:
+    """Version, plugin, health, room, analyzers and one search of all legs: all in order, and each on its line."""
+    done = stack.command("knowledge", "doctor", **over_opensearch[1])
+    assert done.returncode == 0, done.stdout
+    for words in (
+        "version: OpenSearch 3.",
+        "opensearch-knn",
+        "writes: not blocked",
+        "text.de: Blätter and Blaetter are one",
+        "search: answered",
+    ):
+        assert words in done.stdout, words
+
+
+def test_the_doctor_names_a_block_on_writes(stack: Stack, over_opensearch: tuple[Service, dict[str, str]], opensearch_url: str) -> None:
+    """As a full disk leaves it: broken, named, status 1; and writing says so too."""
+    here, settings = over_opensearch
+    blocks = f"{opensearch_url}/{settings['OPENSEARCH_INDEX']}/_settings"
+    httpx.put(blocks, json={"index.blocks.read_only_allow_delete": True}, timeout=30, trust_env=False).raise_for_status()
+    try:
+        done = stack.command("knowledge", "doctor", **settings)
+        assert done.returncode == 1
+        assert "writes are blocked (read_only_allow_delete)" in done.stdout
+        document = {"id": "blocked", "title": "x", "content": "Zu spät.", "allowed_roles": ["reader"]}
+        item = post(f"{here.url}/documents", [document], token("knowledge-writer")).json()["items"][0]
+        assert item["status"] == "failed"
+        assert "cluster_block_exception" in item["errors"][0]
+    finally:
+        httpx.put(blocks, json={"index.blocks.read_only_allow_delete": None}, timeout=30, trust_env=False).raise_for_status()
+
+
 def test_permissions_and_deletes_are_effective_at_once(over_opensearch: tuple[Service, dict[str, str]]) -> None:
     """What is acknowledged is searchable, what is revoked is not."""
     here, _ = over_opensearch

@@ -14,6 +14,7 @@ from knowledge.errors import BackendError, EmbeddingError, FallbackReason, Index
 from knowledge.identifiers import extract
 from knowledge.models import (
     Embeddings,
+    Finding,
     Hit,
     Leg,
     LegQuery,
@@ -24,6 +25,7 @@ from knowledge.models import (
     ScoreKind,
     StoredChunk,
     StoredDocument,
+    Verdict,
     Visibility,
     WriteFailure,
 )
@@ -186,6 +188,10 @@ class FakeBackend:
     async def ready(self) -> bool:
         """Whether it answers."""
         return not self.down
+
+    async def examine(self) -> list[Finding]:
+        """One line that says what this is."""
+        return [Finding(Verdict.OK, "version", "a fake")]
 
     async def aclose(self) -> None:
         """Nothing to release."""

@@ -75,8 +75,8 @@ def new_backend(search: SearchSettings, telemetry: Telemetry) -> Backend:
     return OpenSearchBackend(
         search.opensearch_url,
         search.opensearch_index,
-        username=search.opensearch_username,
-        password=search.opensearch_password.get_secret_value(),
+        username=search.opensearch_username or None,
+        password=search.opensearch_password.get_secret_value() or None,
         ca_file=search.opensearch_ca_file,
         pool_size=search.max_concurrent_searches,
         tracer=tracer,

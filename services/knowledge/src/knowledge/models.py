@@ -342,3 +342,20 @@ class Embeddings:
     def dimension(self) -> int:
         """Length of each vector."""
         return len(self.vectors[0]) if self.vectors else 0
+
+
+class Verdict(StrEnum):
+    """How a check of `knowledge doctor` went."""
+
+    OK = "ok"
+    WARNING = "warning"
+    BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the doctor: what was checked, how it went, what to do."""
+
+    verdict: Verdict
+    subject: str
+    detail: str

@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol
 
 from knowledge.models import (
     Embeddings,
+    Finding,
     LegQuery,
     LegResult,
     Record,
@@ -32,6 +33,10 @@ class SearchBackend(Protocol):
 
     async def ready(self) -> bool:
         """Whether the backend answers and its index is the expected one; bounded to about two seconds, raises nothing."""
+        ...
+
+    async def examine(self) -> list[Finding]:
+        """What a platform engineer would look at: version, index, room, text analysis. Opened before; raises BackendError."""
         ...
 
     async def aclose(self) -> None:

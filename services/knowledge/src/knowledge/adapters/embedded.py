@@ -17,11 +17,12 @@ from opentelemetry.trace import Tracer
 
 from knowledge.adapters import embedded_documents as documents
 from knowledge.adapters.analysis import ANALYZERS, Analyzer
+from knowledge.adapters.embedded_examination import examine
 from knowledge.adapters.embedded_queries import find
 from knowledge.adapters.embedded_schema import check, connect, create, prepare, transaction
 from knowledge.adapters.search_span import search_span
 from knowledge.errors import BackendError, IndexMismatch
-from knowledge.models import LegQuery, LegResult, Record, StoredChunk, StoredDocument, Visibility, WriteFailure
+from knowledge.models import Finding, LegQuery, LegResult, Record, StoredChunk, StoredDocument, Visibility, WriteFailure
 
 T = TypeVar("T")
 
@@ -116,6 +117,10 @@ class EmbeddedBackend:
         except (BackendError, TimeoutError):
             return False
         return True
+
+    async def examine(self) -> list[Finding]:
+        """The file: whole, how large, how full."""
+        return await self._read(lambda reader: examine(reader.connection, self._path))
 
     async def aclose(self) -> None:
         """Wait for what runs, then close the file."""

@@ -13,6 +13,7 @@ from opentelemetry.trace import Tracer
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random
 
 from knowledge.adapters import opensearch_documents as documents
+from knowledge.adapters import opensearch_examination as examination
 from knowledge.adapters.opensearch_client import IndexAbsent, connect, translated
 from knowledge.adapters.opensearch_mapping import Described, check, index_body, index_name
 from knowledge.adapters.opensearch_queries import (
@@ -28,7 +29,7 @@ from knowledge.adapters.opensearch_queries import (
 from knowledge.adapters.search_span import search_span
 from knowledge.adapters.stored import UNKNOWN_MODEL, is_unicode, refusals, sees_nothing, union
 from knowledge.errors import BackendError, IndexMismatch
-from knowledge.models import LegQuery, LegResult, Record, StoredChunk, StoredDocument, Visibility, WriteFailure
+from knowledge.models import Finding, LegQuery, LegResult, Record, StoredChunk, StoredDocument, Visibility, WriteFailure
 
 READY_TIMEOUT_S = 2.0
 SHARD_SHARE = 0.8
@@ -53,7 +54,7 @@ class OpenSearchBackend:
         password: belongs to `username`.
         ca_file: the certificate authority of the cluster, where the system does not know it.
         pool_size: connections at most; each search takes one.
-        replicas: copies of the index beside the first, when the gateway creates it.
+        replicas: copies of the index beside the first, when the gateway creates it; None for one where there is a second node.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class OpenSearchBackend:
         password: str | None = None,
         ca_file: Path | None = None,
         pool_size: int = 32,
-        replicas: int = 0,
+        replicas: int | None = None,
     ) -> None:
         self._client = connect(url, username=username, password=password, ca_file=ca_file, pool_size=pool_size)
         self._alias = alias
@@ -129,6 +130,10 @@ class OpenSearchBackend:
             return False
         self._index = found
         return True
+
+    async def examine(self) -> list[Finding]:
+        """The cluster and the index behind the alias."""
+        return await examination.examine(self._client, self._alias)
 
     async def aclose(self) -> None:
         """Close the connections."""

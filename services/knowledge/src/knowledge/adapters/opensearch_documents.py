@@ -33,6 +33,7 @@ BULK_ITEMS = 500
 ATTEMPTS = 6
 PAGE = 500
 BUSY = 429
+BLOCKED = "cluster_block_exception"
 
 
 def key(tenant: str, chunk_id: str) -> str:
@@ -138,7 +139,8 @@ async def _bulk_once(client: AsyncOpenSearch, alias: str, actions: list[Action])
         (outcome,) = item.values()
         if "error" not in outcome:
             continue
-        if outcome["status"] == BUSY:
+        # A full disk answers 429 too, and stays full: trying again only hides it.
+        if outcome["status"] == BUSY and outcome["error"]["type"] != BLOCKED:
             busy.append(action)
         else:
             refused.append(WriteFailure(action.chunk_id, f"refused: {outcome['status']} {error_type(outcome['error']['type'])}"))

@@ -94,12 +94,13 @@ def index_name(alias: str, fingerprint: str, dimension: int) -> str:
     return f"{alias}-{_digest([mapping_hash(), fingerprint, dimension])[:10]}"
 
 
-def index_body(alias: str, fingerprint: str, dimension: int, replicas: int) -> dict[str, Any]:
+def index_body(alias: str, fingerprint: str, dimension: int, replicas: int | None) -> dict[str, Any]:
     """What creates the index together with its alias."""
+    copies = {"auto_expand_replicas": "0-1"} if replicas is None else {"number_of_replicas": replicas}
     meta = {"mapping_hash": mapping_hash(), "fingerprint": fingerprint, "dimension": dimension}
     return {
         "settings": {
-            "index": {"knn": True, "number_of_shards": 1, "number_of_replicas": replicas},
+            "index": {"knn": True, "number_of_shards": 1, **copies},
             "analysis": text_analysis(),
         },
         "mappings": {"dynamic": "strict", "_meta": {META: meta}, "properties": _properties(dimension)},

@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
-from enum import StrEnum
 
 import typer
 from rich.text import Text
@@ -11,29 +9,14 @@ from rich.text import Text
 from knowledge.app import DISTRIBUTION, new_backend, new_embedder, new_reranker
 from knowledge.cli.common import EXIT_FAILED, configuration_errors, console
 from knowledge.errors import BackendError, EmbeddingError, RerankError
+from knowledge.models import Finding, Leg, LegQuery, Verdict, Visibility
+from knowledge.ports import Backend
 from knowledge.rerank import PROBE_DOCUMENTS, PROBE_QUERY, check
 from knowledge.settings import Settings, load_settings
 from knowledge.telemetry import SERVICE
 from servicekit.telemetry import Telemetry, set_up_telemetry
 
 TIMEOUT_S = 10.0
-
-
-class Verdict(StrEnum):
-    """How a check went."""
-
-    OK = "ok"
-    WARNING = "warning"
-    BROKEN = "broken"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of the doctor: what was checked, how it went, what to do."""
-
-    verdict: Verdict
-    subject: str
-    detail: str
 
 
 def doctor() -> None:
@@ -81,8 +64,28 @@ async def _embedding_and_index(settings: Settings, telemetry: Telemetry) -> Asyn
             raise BackendError("opened, but not ready")
         return "open, and made for this embedding model" if fingerprint else "open"
 
-    yield await _try(f"index ({settings.search.search_backend})", open_index)
+    opened = await _try(f"index ({settings.search.search_backend})", open_index)
+    yield opened
+    if opened.verdict is Verdict.OK and fingerprint is not None:
+        for finding in await _index(backend, dimension or 1):
+            yield finding
     await backend.aclose()
+
+
+async def _index(backend: Backend, dimension: int) -> list[Finding]:
+    """What the backend says of itself, and one real search of all legs, as somebody who may see nothing."""
+    try:
+        findings = await backend.examine()
+        nobody = Visibility("doctor", "doctor", frozenset({"doctor"}))
+        vector = (1.0, *([0.0] * (dimension - 1)))
+        queries = [LegQuery(leg, nobody, 1, text=PROBE_QUERY, vector=vector, identifiers=("doctor-1",)) for leg in Leg]
+        results = await backend.msearch(queries, TIMEOUT_S)
+    except BackendError as error:
+        return [Finding(Verdict.BROKEN, "search", str(error))]
+    failed = [leg.value for leg, result in zip(Leg, results, strict=True) if result.failed]
+    if failed:
+        return [*findings, Finding(Verdict.BROKEN, "search", f"failed: {', '.join(failed)}; the backend's log says why")]
+    return [*findings, Finding(Verdict.OK, "search", f"answered: {', '.join(leg.value for leg in Leg)}")]
 
 
 async def _reranker(settings: Settings) -> AsyncIterator[Finding]:

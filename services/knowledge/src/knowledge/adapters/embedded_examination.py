@@ -1,0 +1,28 @@
+"""What `knowledge doctor` looks at in an embedded index."""
+
+from pathlib import Path
+
+import apsw
+
+from knowledge.models import Finding, Verdict
+
+LARGE_CHUNKS = 100_000
+"""From here on the exact vector leg takes about as long as a reranked answer may: time for a server."""
+
+
+def examine(connection: apsw.Connection, path: Path) -> list[Finding]:
+    """Version, integrity, size."""
+    findings = [Finding(Verdict.OK, "version", f"SQLite {apsw.sqlite_lib_version()}, one file of {path.stat().st_size / 1e6:.1f} MB")]
+    said = str(connection.execute("PRAGMA quick_check(1)").get)
+    if said == "ok":
+        findings.append(Finding(Verdict.OK, "integrity", "the file is whole"))
+    else:
+        findings.append(Finding(Verdict.BROKEN, "integrity", "the file is damaged; restore a copy, or delete it and ingest again"))
+    chunks = int(connection.execute("SELECT count(*) FROM passages").get)
+    if not chunks:
+        findings.append(Finding(Verdict.WARNING, "contents", "no chunks yet; ingest some documents"))
+    elif chunks > LARGE_CHUNKS:
+        findings.append(Finding(Verdict.WARNING, "contents", f"{chunks} chunks are many for one file; see `knowledge migrate`"))
+    else:
+        findings.append(Finding(Verdict.OK, "contents", f"{chunks} chunks"))
+    return findings
