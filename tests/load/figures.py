@@ -31,7 +31,7 @@ class SideBySide:
     def interval(self, share: float) -> tuple[float, float]:
         """The middle 95 % of the ratio over resampled pairs: a wide one says that the machine was too noisy."""
         pairs = list(zip(self.gateway, self.parts, strict=True))
-        chance = random.Random(0)  # noqa: S311 - the same interval for the same times
+        chance = random.Random(0)
         ratios = []
         for _ in range(RESAMPLES):
             gateway, parts = zip(*chance.choices(pairs, k=len(pairs)), strict=True)
