@@ -64,7 +64,10 @@ test: setup ## everything: check, contract suite on a real OpenSearch node, end 
 	@$(MAKE) check models
 	@echo "waiting for the OpenSearch node's files"; while kill -0 "$$(cat .run/opensearch-install.pid)" 2>/dev/null; do sleep 0.5; done; cat .run/opensearch-install.log
 	@pytest services -m "models or opensearch"
-	@pytest tests
+	@pytest tests -m "not cluster"
+
+test-cluster: setup ## a node of three killed under search load and under ingestion
+	@pytest tests/cluster
 
 cold-test: ## the same as `make test` with every cache in a fresh folder
 	@fresh=$$(mktemp -d); echo "caches in $$fresh"; \
@@ -76,4 +79,4 @@ eval: setup ## ranking quality of each leg, hybrid and reranked (EVAL_DATA=DIR t
 bench: setup ## the gateway against its parts, as ratios; writes docs/benchmarks.md
 	@python -m tests.load
 
-.PHONY: help python setup models tools prerequisites demo up down check test cold-test eval bench
+.PHONY: help python setup models tools prerequisites demo up down check test test-cluster cold-test eval bench

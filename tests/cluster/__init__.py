@@ -1,0 +1,1 @@
+"""What happens to searches and writes when a node of the cluster dies."""
