@@ -1,4 +1,4 @@
-"""The command `knowledge`: serve, ingest, search, token, doctor, migrate."""
+"""The command `knowledge`: serve, ingest, seed, search, token, doctor, migrate."""
 
 import typer
 
@@ -6,6 +6,7 @@ from knowledge.cli.doctor import doctor
 from knowledge.cli.ingest import ingest
 from knowledge.cli.migrate import migrate
 from knowledge.cli.search import search
+from knowledge.cli.seed import seed
 from knowledge.cli.serve import serve
 from knowledge.cli.token import token
 
@@ -16,7 +17,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, ingest, search, token, doctor, migrate):
+for command in (serve, ingest, seed, search, token, doctor, migrate):
     app.command()(command)
 
 

@@ -43,19 +43,27 @@ def ingest(
         )
     if not re.fullmatch(LANGUAGE, language):
         fail("--language must be a language tag such as de or de-AT. Correct it, or leave it out.", EXIT_CONFIGURATION)
+    defaults = Defaults(_names(allowed_roles), _names(allowed_subjects), language)
+    report = bring_in(directory, search, time, tenant=tenant or DEVELOPMENT_TENANT, source=source, defaults=defaults, prune=prune)
+    write_rejects(report.rejects, rejects)
+    show(report)
+    if report.rejects:
+        console().print(f"{len(report.rejects)} rejects are listed in {rejects}", highlight=False, markup=False)
+        raise typer.Exit(EXIT_FAILED)
+
+
+def bring_in(
+    directory: Path, search: SearchSettings, time: TimeSettings, *, tenant: str, source: str, defaults: Defaults, prune: bool
+) -> Report:
+    """Bring a folder in, with progress; ends the command with a sentence if nothing can be done at all."""
     if not find_files(directory):
         fail(f"no document found in {directory}; files must end in {', '.join(SUFFIXES)}.")
-    defaults = Defaults(_names(allowed_roles), _names(allowed_subjects), language)
     try:
-        report = asyncio.run(_run(directory, search, time, tenant or DEVELOPMENT_TENANT, source, defaults, prune=prune))
+        return asyncio.run(_run(directory, search, time, tenant, source, defaults, prune=prune))
     except EmbeddingError as error:
         fail(f"the embedding-service at {search.embedding_url} gave no answer ({error}). Start it, or correct EMBEDDING_URL.")
     except BackendError as error:
         fail(f"the index cannot be written: {error}")
-    write_rejects(report.rejects, rejects)
-    _show(report, rejects)
-    if report.rejects:
-        raise typer.Exit(EXIT_FAILED)
 
 
 async def _run(
@@ -103,7 +111,8 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _show(report: Report, rejects: Path) -> None:
+def show(report: Report) -> None:
+    """What was done, and the first of what could not be taken."""
     out = console()
     counts = f"{report.written} chunks written, {report.embedded} embedded, {report.deleted_chunks} deleted"
     out.print(f"{report.documents} documents, {report.chunks} chunks: {counts}", highlight=False)
@@ -116,5 +125,3 @@ def _show(report: Report, rejects: Path) -> None:
         out.print(message, highlight=False)
     for reject in report.rejects[:SHOWN_REJECTS]:
         out.print(f"rejected: {reject.place}: {reject.reason}", highlight=False, markup=False)
-    if report.rejects:
-        out.print(f"{len(report.rejects)} rejects are listed in {rejects}", highlight=False, markup=False)
