@@ -413,5 +413,5 @@ class TestDoctor:
 def test_help_lists_every_command() -> None:
     """`knowledge --help`."""
     text = run("--help").stdout
-    for name in ("serve", "ingest", "search", "token", "doctor"):
+    for name in ("serve", "ingest", "search", "token", "doctor", "migrate", "seed"):
         assert name in text
