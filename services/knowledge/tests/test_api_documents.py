@@ -1,5 +1,6 @@
 """`POST`, `GET` and `DELETE /documents`: inside the token's tenant, with the search's own permission rule, one outcome an item."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,6 +9,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
+from knowledge.errors import BackendError
 from services.knowledge.tests.fakes import FakeBackend, FakeEmbedder, record
 from services.knowledge.tests.serving import Served, bearer, served
 
@@ -394,3 +396,243 @@ async def test_backends_are_asked_for_the_token_s_tenant_only() -> None:
     """The document of another tenant with the same id and the same role stays hidden."""
     async with served(FakeBackend([record("x", tenant="globex", document_id="d1")])) as gateway:
         assert (await gateway.http.get("/documents/d1", headers=bearer())).status_code == 404
+
+
+LINES = {**WRITER, "Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"}
+
+
+class Conversation:
+    """`POST /documents` as a caller who sends and listens by and by."""
+
+    def __init__(self, gateway: Served, headers: dict[str, str]) -> None:
+        self.status = 0
+        self.complete = False
+        self.received = 0
+        self._to_app: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self._answers: asyncio.Queue[bytes] = asyncio.Queue()
+        path = "/documents"
+        raw = [(name.lower().encode(), value.encode()) for name, value in headers.items()]
+        kind = {"type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1", "scheme": "http"}
+        where = {"method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"", "server": ("gateway", 80)}
+        self.task = asyncio.ensure_future(gateway.app({**kind, **where, "headers": raw}, self._receive, self._send))
+
+    async def _receive(self) -> dict[str, Any]:
+        message = await self._to_app.get()
+        self.received += 1
+        return message
+
+    async def _send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            return
+        self.complete = not message.get("more_body", False)
+        if message.get("body"):
+            self._answers.put_nowait(message["body"])
+
+    def say(self, *documents: Any, last: bool = False) -> None:
+        """Send a part with these lines."""
+        body = b"".join(json.dumps(one).encode() + b"\n" for one in documents)
+        self._to_app.put_nowait({"type": "http.request", "body": body, "more_body": not last})
+
+    def leave(self) -> None:
+        """Go away."""
+        self._to_app.put_nowait({"type": "http.disconnect"})
+
+    async def hear(self) -> list[dict[str, Any]]:
+        """The next items."""
+        return [json.loads(line) for line in (await asyncio.wait_for(self._answers.get(), 5)).splitlines()]
+
+    async def end(self) -> None:
+        """Until the app is done with it."""
+        await asyncio.wait_for(self.task, 5)
+
+
+async def told(gateway: Served, *documents: Any) -> list[dict[str, Any]]:
+    """The lines of a streamed answer."""
+    body = "\n".join(json.dumps(one) for one in documents)
+    response = await gateway.http.post("/documents", content=body, headers=LINES)
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/x-ndjson")
+    return [json.loads(line) for line in response.text.splitlines()]
+
+
+async def test_each_line_is_answered_while_the_next_ones_are_still_to_come(gateway: Served) -> None:
+    """The item is there, and the document searchable, before the caller has sent the rest."""
+    caller = Conversation(gateway, LINES)
+    for name in ("a", "b"):
+        caller.say(document(name))
+        [item] = await caller.hear()
+        assert (item["id"], item["status"], caller.status) == (name, "indexed", 200)
+        assert name in await found(gateway)
+    caller.say("kein Dokument", document("c"), document("a"), last=True)
+    items = await caller.hear()
+    items += [] if len(items) == 3 else await caller.hear()
+    assert [(item["place"], item["status"]) for item in items] == [("line 3", "failed"), ("line 4", "indexed"), ("line 5", "unchanged")]
+    await caller.end()
+    assert caller.complete
+
+
+async def test_an_answer_by_line_holds_what_an_answer_in_one_piece_holds(gateway: Served) -> None:
+    """The same items, for a JSON array too."""
+    expected = await put(gateway, document("a"), {"id": "b"}, document("a"))
+    async with served() as other:
+        response = await other.http.post(
+            "/documents", json=[document("a"), {"id": "b"}, document("a")], headers={**WRITER, "Accept": "application/x-ndjson"}
+        )
+        assert [json.loads(line) for line in response.text.splitlines()] == expected
+    async with served() as other:
+        items = await told(other, document("a"), {"id": "b"}, document("a"))
+        assert [item["place"] for item in items] == ["line 1", "line 2", "line 3"]
+        assert [{**item, "place": "", "errors": []} for item in items] == [{**item, "place": "", "errors": []} for item in expected]
+
+
+async def test_a_caller_who_leaves_stops_the_work(gateway: Served) -> None:
+    """What is being written is finished and audited; nothing after it is begun, and nothing is logged as an error."""
+    with capture_logs() as logs:
+        caller = Conversation(gateway, LINES)
+        caller.say(document("a"))
+        await caller.hear()
+        caller.leave()
+        await caller.end()
+        caller = Conversation(gateway, LINES)
+        caller.say(*[document(f"d{number}") for number in range(200)], last=True)
+        caller.leave()
+        await caller.end()
+    written = {one.document_id for one in gateway.backend.records.values()}
+    assert written - {"a"} in (set(), {f"d{number}" for number in range(64)})
+    assert {line["document_id"] for line in logs if line["event"] == "document.written"} == written
+    assert [line for line in logs if line["log_level"] == "error"] == []
+
+
+@pytest.mark.parametrize("content_type", ["application/x-ndjson", "application/json"])
+async def test_a_caller_who_leaves_before_the_end_of_the_body_is_no_error(gateway: Served, content_type: str) -> None:
+    """With an answer in one piece too."""
+    with capture_logs() as logs:
+        caller = Conversation(gateway, {**WRITER, "Content-Type": content_type})
+        caller.say(document("a"))
+        caller.leave()
+        await caller.end()
+    assert caller.status == 499
+    assert [line for line in logs if line["log_level"] == "error"] == []
+
+
+async def test_no_more_is_read_than_is_written(gateway: Served) -> None:
+    """While a write waits, a few parts are read ahead and no more: a caller who is faster waits."""
+    write, gate = gateway.backend.write, asyncio.Event()
+
+    async def waiting(*given: Any) -> Any:
+        await gate.wait()
+        return await write(*given)
+
+    gateway.backend.write = waiting  # type: ignore[method-assign]
+    caller = Conversation(gateway, LINES)
+    for number in range(30):
+        caller.say(document(f"d{number}"), last=number == 29)
+    await asyncio.sleep(0.2)
+    assert caller.received <= 10
+    gate.set()
+    for _ in range(30):
+        await caller.hear()
+    await caller.end()
+    assert len(gateway.backend.records) == 30
+
+
+async def test_a_stream_has_no_limit_on_its_documents_and_shares_calls_and_writes(gateway: Served) -> None:
+    """Also not that of a JSON array."""
+    items = await told(gateway, *[document(f"d{number}", f"wasser {number}") for number in range(1200)])
+    assert len(items) == 1200
+    assert {item["status"] for item in items} == {"indexed"}
+    assert len(gateway.backend.writes) <= 20
+    assert len(gateway.embedder.calls) <= 80  # type: ignore[attr-defined]
+
+
+async def test_an_answer_in_one_piece_names_what_was_not_taken(gateway: Served) -> None:
+    """A thousand items, and a last one for everything after them."""
+    body = "\n".join(json.dumps(document(f"d{number}")) for number in range(1100))
+    response = await gateway.http.post("/documents", content=body, headers={**WRITER, "Content-Type": "application/x-ndjson"})
+    *items, last = response.json()["items"]
+    assert ({item["status"] for item in items}, len(items)) == ({"indexed"}, 1000)
+    assert (last["status"], last["id"], last["place"]) == ("failed", None, "body")
+    assert "1000" in last["errors"][0]
+    assert len(gateway.backend.records) == 1000
+
+
+async def test_a_line_that_is_too_long_stops_no_other(gateway: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its item names the limit."""
+    monkeypatch.setattr("knowledge.ingest.lines.MAX_LINE_BYTES", 1000)
+    items = await told(gateway, document("a"), document("b", MARKER * 100), document("c"))
+    assert [item["status"] for item in items] == ["indexed", "failed", "indexed"]
+    assert "longer than the limit" in items[1]["errors"][0]
+
+
+async def test_a_stream_may_be_larger_than_a_json_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty megabytes in lines of one; its own limit ends it with a last item, after what had come before."""
+    padded = [document(f"d{number}", metadata={"pad": "x" * (1024 * 1024)}) for number in range(20)]
+    monkeypatch.setattr("knowledge.app.MAX_DOCUMENTS_BYTES", 64 * 1024 * 1024)
+    async with served() as gateway:
+        assert [item["status"] for item in await told(gateway, *padded)] == ["indexed"] * 20
+        response = await gateway.http.post("/documents", content=b" " * (17 * 1024 * 1024), headers=WRITER)
+        assert (response.status_code, response.json()["limit"]) == (413, 16 * 1024 * 1024)
+    monkeypatch.setattr("knowledge.app.MAX_DOCUMENTS_BYTES", 1000)
+    async with served() as gateway:
+        caller = Conversation(gateway, LINES)
+        for number in range(20):
+            caller.say(document(f"d{number}"), last=number == 19)
+        items: list[dict[str, Any]] = []
+        while not items or items[-1]["place"] != "body":
+            items += await caller.hear()
+        await caller.end()
+        assert "larger than the limit" in items[-1]["errors"][0]
+        assert {item["id"] for item in items[:-1]} == {one.document_id for one in gateway.backend.records.values()}
+
+
+async def test_a_stream_is_refused_before_it_begins_where_nothing_can_be_embedded() -> None:
+    """503, not 200 with nothing but failures."""
+    embedder = FakeEmbedder()
+    embedder.down = True
+    async with served(embedder=embedder) as gateway:
+        response = await gateway.http.post("/documents", content=json.dumps(document()), headers=LINES)
+        assert (response.status_code, "retry-after" in response.headers) == (503, True)
+
+
+async def test_a_backend_that_fails_within_a_stream_fails_its_items(gateway: Served) -> None:
+    """The answer goes on; nothing of the backend's own words."""
+    permissions = gateway.backend.permissions
+
+    async def flaky(tenant: str, name: str) -> Any:
+        if name == "bad":
+            raise BackendError(MARKER)
+        return await permissions(tenant, name)
+
+    gateway.backend.permissions = flaky  # type: ignore[method-assign]
+    caller = Conversation(gateway, LINES)
+    caller.say(document("bad"))
+    [failed] = await caller.hear()
+    caller.say(document("good"), last=True)
+    [item] = await caller.hear()
+    await caller.end()
+    assert (failed["status"], item["status"]) == ("failed", "indexed")
+    assert MARKER not in str(failed)
+
+
+async def test_what_was_written_is_audited_even_if_the_backend_fails_after_it(gateway: Served) -> None:
+    """The new permissions are unknown then; the line is there."""
+    permissions = gateway.backend.permissions
+
+    async def flaky(*given: Any) -> Any:
+        if gateway.backend.records:
+            raise BackendError(MARKER)
+        return await permissions(*given)
+
+    gateway.backend.permissions = flaky  # type: ignore[method-assign]
+    with capture_logs() as logs:
+        [item] = await put(gateway, document())
+    [line] = [line for line in logs if line["event"] == "document.written"]
+    assert (item["status"], line["permissions_before"], line["permissions_after"]) == ("indexed", None, "unknown")
+
+
+async def test_a_document_twice_in_one_request_is_audited_in_its_order(gateway: Served) -> None:
+    """What the second found is what the first left."""
+    with capture_logs() as logs:
+        await put(gateway, document(), document("other"), document(allowed_roles=["board"]))
+    changes = [(line["permissions_before"], line["permissions_after"]) for line in logs if line.get("document_id") == "d1"]
+    assert changes == [(None, (("reader",), ())), ((("reader",), ()), (("board",), ()))]

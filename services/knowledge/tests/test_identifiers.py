@@ -199,6 +199,41 @@ def test_any_text_is_read_without_an_error(text: str) -> None:
     assert set(found.strong).isdisjoint(found.soft)
 
 
+PIECES = [
+    "Terminal",
+    "POL",
+    "pol",
+    "Ca",
+    "pH",
+    "style",
+    "256",
+    "55012",
+    "00",
+    "1999",
+    "9",
+    "²",
+    "ü",
+    "ﬁ",
+    "٣",
+    " ",
+    "-",
+    "/",
+    ".",
+    ",",
+    "_",
+    "@",
+    "%",
+]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+def test_anything_that_looks_like_a_code_is_read_without_an_error(text: str) -> None:
+    """Letters, digits of all kinds and separators in any order: `Terminal256Formatter` once broke it."""
+    found = extract(text)
+    assert all(found.all)
+    assert set(found.strong).isdisjoint(found.soft)
+
+
 @given(st.sampled_from(["POL-55012", "00123", "2024/118", "7-3-6"]), st.sampled_from(["", "(", '"', "¿", "\u200f", "· "]))
 def test_the_same_code_is_found_whatever_surrounds_it(code: str, before: str) -> None:
     """Punctuation next to a code does not change it: query and passage are read alike."""

@@ -1,12 +1,14 @@
+# ruff: noqa: RUF001 - the sign of a path is meant
 """Documents to chunks: authors' chunks as they are, long texts split at sentences and headings, nothing lost."""
 
+from itertools import pairwise
 from typing import Any
 
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knowledge.ingest.chunking import CHUNK_CHARS, Chunk, chunk
+from knowledge.ingest.chunking import CHUNK_CHARS, OVERLAP_CHARS, PATH_CHARS, Chunk, chunk, path_title
 from knowledge.ingest.documents import DocumentInput, Reject
 
 
@@ -26,15 +28,33 @@ def test_a_short_text_is_one_chunk() -> None:
     ).map(" ".join)
 )
 def test_splitting_loses_no_word_and_keeps_to_the_largest_length(text: str) -> None:
-    """Every character but blanks is in exactly one chunk, in order; keys are the ordinals."""
+    """Every character but blanks is in a chunk, in order, and again in the next one only as far as the overlap; keys are the ordinals."""
     chunks, rejects = chunked(content=text)
     if not text.strip():
         assert (chunks, [reject.reason for reject in rejects]) == ([], ["content: blank"])
         return
-    squeezed = "".join(regex.sub(r"\s", "", one.content) for one in chunks)
-    assert squeezed == regex.sub(r"\s", "", text)
+    whole = squeezed(text)
+    ends = {0}
+    for one in chunks:
+        part = squeezed(one.content)
+        begins = {end - back for end in ends for back in range(min(end, OVERLAP_CHARS) + 1)}
+        ends = {begin + len(part) for begin in begins if whole.startswith(part, begin)}
+    assert len(whole) in ends
     assert all(0 < len(one.content) <= CHUNK_CHARS[1] for one in chunks)
     assert [(one.key, one.ordinal) for one in chunks] == [(f"#{number}", number) for number in range(len(chunks))]
+
+
+def squeezed(text: str) -> str:
+    """Without blanks."""
+    return regex.sub(r"\s", "", text)
+
+
+def test_chunks_overlap_by_a_sentence() -> None:
+    """What is cut stands whole in one of two neighbours."""
+    chunks, _ = chunked(content=" ".join(f"Satz {number} über das Gießen im Winter." for number in range(100)))
+    assert len(chunks) > 5
+    for one, following in pairwise(chunks):
+        assert following.content.split(".")[0] in one.content
 
 
 def test_plain_text_is_split_at_sentences() -> None:
@@ -45,12 +65,87 @@ def test_plain_text_is_split_at_sentences() -> None:
     assert all(one.content.endswith(".") for one in chunks)
 
 
-def test_markdown_is_split_at_headings() -> None:
-    """A new section begins a new chunk where sections are long enough."""
-    sections = [f"## Abschnitt {number}\n\n" + "Ein Satz über Wasser. " * 30 for number in range(4)]
-    chunks, _ = chunked(content="\n\n".join(sections), markdown=True)
-    starts = [one.content for one in chunks if one.content.startswith("## Abschnitt")]
-    assert len(starts) == 4
+HANDBOOK = """Vorwort.
+
+# Handbuch
+
+## Gießen *immer*
+
+Wenig Wasser.
+
+### Im Winter
+
+Noch weniger.
+
+```
+# kein Titel
+```
+
+## Licht
+
+- hell
+- # auch kein Titel
+
+Düngen
+------
+
+## Leer
+
+# Anhang
+
+## Auch leer
+"""
+
+
+def test_markdown_is_split_at_headings_and_a_chunk_knows_its_path() -> None:
+    """A heading is in the title of what stands under it; a heading without any text below is its own text."""
+    chunks, _ = chunked(title="Handbuch", content=HANDBOOK, markdown=True)
+    assert [(one.title, one.content) for one in chunks] == [
+        ("Handbuch", "Vorwort."),
+        ("Handbuch › Gießen immer", "Wenig Wasser."),
+        ("Handbuch › Gießen immer › Im Winter", "Noch weniger.\n\n```\n# kein Titel\n```"),
+        ("Handbuch › Licht", "- hell\n- # auch kein Titel"),
+        ("Handbuch › Düngen", "Düngen"),
+        ("Handbuch › Leer", "Leer"),
+        ("Handbuch › Anhang › Auch leer", "Auch leer"),
+    ]
+
+
+def test_a_long_section_keeps_its_path_in_every_chunk() -> None:
+    """Also in the last one; an edit in one section leaves the texts of the others as they were."""
+    text = "\n\n".join(f"## Abschnitt {number}\n\n" + f"Ein Satz über Wasser {number}. " * 60 for number in range(4))
+    chunks, _ = chunked(title="T", content=text, markdown=True)
+    assert len(chunks) > 8
+    for one in chunks:
+        number = one.content.rstrip(".")[-1]
+        assert one.title == f"T › Abschnitt {number}"
+    edited, _ = chunked(title="T", content=text.replace("Wasser 1. ", "Regen 1. ", 1), markdown=True)
+    changed = {one.title for one in edited if (one.title, one.content) not in {(one.title, one.content) for one in chunks}}
+    assert changed == {"T › Abschnitt 1"}
+
+
+def test_markdown_line_ends_of_any_kind_keep_the_sections_apart() -> None:
+    """CR LF, CR and the separators of Unicode, which are text."""
+    chunks, _ = chunked(content="# A\r\n\r\neins\u2028# kein Titel\r# B\n\nzwei", markdown=True)
+    assert [(one.title, one.content) for one in chunks] == [("A", "eins\u2028# kein Titel"), ("B", "zwei")]
+
+
+def test_a_path_that_is_too_long_loses_its_middle() -> None:
+    """The document and the innermost heading stay, cut where they must be; a title alone is left as it is."""
+    assert path_title("T", ["a" * 150, "b" * 60, "c"]) == f"T › {'b' * 60} › c"
+    assert len(path_title("T" * 300, ["a" * 300, "b" * 300])) <= PATH_CHARS
+    assert path_title("T" * 300, ["b"]).endswith("… › b")
+    assert path_title("T" * 300, []) == "T" * 300
+    assert path_title("", []) == ""
+
+
+@given(st.text(st.sampled_from("#-*`>= \n\r\tab1.\u2028"), max_size=300))
+def test_any_markdown_keeps_its_words(text: str) -> None:
+    """Whatever the marks say, each letter and digit is in a title or in a text."""
+    chunks, _ = chunked(content=text, markdown=True)
+    found = regex.sub(r"[^ab1]", "", "".join(one.title + one.content for one in chunks))
+    assert set(regex.sub(r"[^ab1]", "", text)) <= set(found)
+    assert all(one.content.strip() for one in chunks)
 
 
 def test_a_blank_text_is_a_reject() -> None:

@@ -191,3 +191,10 @@ def test_the_rejects_file_holds_one_object_a_line_and_replaces_the_old_one(tmp_p
     write_rejects([], path)
     assert path.read_text() == ""
     assert [one.name for one in tmp_path.iterdir()] == ["rejects.jsonl"]
+
+
+async def test_small_files_share_embedding_calls_and_writes(folder: Folder) -> None:
+    """Fifty files: one write."""
+    folder.write(**{f"f{number}__txt": f"Text {number}." for number in range(50)})
+    report = await folder.ingest()
+    assert (report.documents, report.written, len(folder.backend.writes)) == (50, 50, 1)

@@ -1,14 +1,19 @@
 """From documents to the index: embedded once, written when changed, deleted when gone, reported when refused."""
 
+import asyncio
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from tenacity import wait_none
 
 from knowledge.errors import BackendError, EmbeddingError
+from knowledge.ingest.chunking import chunk
 from knowledge.ingest.documents import DocumentInput
-from knowledge.ingest.ingestor import Ingestor, Outcome
-from services.knowledge.tests.fakes import FakeBackend, FakeEmbedder
+from knowledge.ingest.identity import build_record
+from knowledge.ingest.ingestor import GROUP_CHUNKS, Ingestor, Outcome
+from knowledge.models import Embeddings, Record
+from services.knowledge.tests.fakes import FINGERPRINT, FakeBackend, FakeEmbedder
 
 
 class Bench:
@@ -31,7 +36,7 @@ class Bench:
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     """A bench on which retries do not wait."""
-    monkeypatch.setattr("knowledge.ingest.ingestor.wait_random_exponential", lambda **_: wait_none())
+    monkeypatch.setattr("knowledge.ingest.vectors.wait_random_exponential", lambda **_: wait_none())
     return Bench()
 
 
@@ -174,7 +179,7 @@ async def test_a_single_text_is_tried_a_few_times(bench: Bench) -> None:
 async def test_a_document_that_cannot_be_embedded_fails_alone(bench: Bench) -> None:
     """The next one goes in; nothing of the failed one is written, and what it had before stays."""
     await bench.put(document("bad", "alt"))
-    bench.embedder.failures = [EmbeddingError("http_500")] * 4
+    bench.embedder.failures = [EmbeddingError("http_500")] * 5  # of both together, then of the bad one alone
     bad, good = await bench.put(document("bad", "neu"), document("good", "gut"))
     assert (bad.status, good.status) == ("failed", "indexed")
     assert bad.rejects[0].reason == "embedding: http_500"
@@ -197,15 +202,13 @@ async def test_an_index_that_does_not_fit_stops_the_run(bench: Bench) -> None:
 
 
 async def test_a_failing_write_fails_the_document_and_not_the_run(bench: Bench) -> None:
-    """What the backend says is in the reject."""
-    write, calls = bench.backend.write, 0
+    """What the backend says is in the reject; the documents that were to be written together go in one by one."""
+    write = bench.backend.write
 
-    async def flaky(*given: Any) -> Any:
-        nonlocal calls
-        calls += 1
-        if calls == 1:
+    async def flaky(tenant: str, upserts: Sequence[Record], delete_ids: Sequence[str]) -> Any:
+        if any(one.document_id == "bad" for one in upserts):
             raise BackendError("timeout")
-        return await write(*given)
+        return await write(tenant, upserts, delete_ids)
 
     bench.backend.write = flaky  # type: ignore[method-assign]
     bad, good = await bench.put(document("bad", "eins"), document("good", "zwei"))
@@ -232,3 +235,141 @@ async def test_each_document_is_reported_as_it_goes_in(bench: Bench) -> None:
     documents = [(one.id, one) for one in (document("a"), document("b"))]
     await ingestor.ingest(documents, tenant="acme", source="files", on_document=lambda outcome: heard.append(outcome.document_id))
     assert heard == ["a", "b"]
+
+
+async def test_many_small_documents_share_embedding_calls_and_writes(bench: Bench) -> None:
+    """Two hundred documents of one chunk: thirteen calls and four writes, and still one outcome each, in order."""
+    outcomes = await bench.put(*[document(str(number), f"wort{number}") for number in range(200)])
+    assert [(one.document_id, one.status, one.embedded, one.written) for one in outcomes] == [
+        (str(number), "indexed", 1, 1) for number in range(200)
+    ]
+    assert len(bench.embedder.calls) == 13
+    assert [len(upserts) for upserts, _ in bench.backend.writes] == [64, 64, 64, 8]
+    assert GROUP_CHUNKS == 64
+
+
+async def test_the_next_group_is_embedded_while_one_is_written(bench: Bench) -> None:
+    """A write that waits for the embedding of what comes after it would wait for ever otherwise."""
+    embedded, write = asyncio.Event(), bench.backend.write
+    embed = bench.embedder.embed
+
+    async def telling(texts: Sequence[str], *given: Any) -> Embeddings:
+        if "letztes" in texts:
+            embedded.set()
+        return await embed(texts, *given)
+
+    async def waiting(*given: Any) -> Any:
+        await asyncio.wait_for(embedded.wait(), 5)
+        return await write(*given)
+
+    bench.embedder.embed, bench.backend.write = telling, waiting  # type: ignore[method-assign]
+    outcomes = await bench.put(*[document(str(number), f"wort{number}") for number in range(64)], document("last", "letztes"))
+    assert {one.status for one in outcomes} == {"indexed"}
+
+
+async def test_a_text_that_is_on_its_way_is_not_embedded_again(bench: Bench) -> None:
+    """Neither within a group nor in the next one, which is embedded before the first one is stored."""
+    outcomes = await bench.put(*[document(str(number), "wasser") for number in range(65)])
+    assert bench.embedder.texts == ["wasser"]
+    assert [one.embedded for one in outcomes] == [1] + [0] * 64
+    assert len(bench.backend.records) == 65
+
+
+@pytest.mark.parametrize("between", [0, 70])
+async def test_a_document_twice_in_a_run_ends_as_the_last_one(bench: Bench, between: int) -> None:
+    """The second is compared with what the first left, in the same group or in the next: its vanished chunk goes."""
+    first, second = document("d", "eins", "zwei"), document("d", "eins")
+    outcomes = await bench.put(*[document(str(number)) for number in range(between)], first, second, second)
+    assert [(one.status, one.written, one.deleted) for one in outcomes[-3:]] == [("indexed", 2, 0), ("indexed", 0, 1), ("unchanged", 0, 0)]
+    assert "zwei" not in bench.contents
+
+
+async def test_a_text_that_cannot_be_embedded_fails_its_document_alone(bench: Bench) -> None:
+    """Whatever else was in its batch goes in, and is embedded once."""
+    embed = bench.embedder.embed
+
+    async def refusing(texts: Sequence[str], *given: Any) -> Embeddings:
+        if "wort7" in texts:
+            raise EmbeddingError("http_422")
+        return await embed(texts, *given)
+
+    bench.embedder.embed = refusing  # type: ignore[method-assign]
+    outcomes = await bench.put(*[document(str(number), f"wort{number}") for number in range(40)])
+    assert [one.document_id for one in outcomes if one.status == "failed"] == ["7"]
+    assert sorted(bench.embedder.texts) == sorted(f"wort{number}" for number in range(40) if number != 7)
+
+
+async def test_a_document_of_which_one_text_cannot_be_embedded_stays_as_it_was(bench: Bench) -> None:
+    """Half of a document would be worse than all of the old one."""
+    await bench.put(document("d", "alt", "eins"))
+    bench.embedder.failures = [EmbeddingError("http_500")] * 5
+    [outcome] = await bench.put(document("d", "neu", "zwei"))
+    assert (outcome.status, outcome.written, outcome.embedded, bench.contents) == ("failed", 0, 0, ["alt", "eins"])
+
+
+async def test_vectors_of_another_model_are_not_stored(bench: Bench) -> None:
+    """A service that was replaced while the gateway runs must not mix its vectors with the old ones."""
+    await bench.put(document("a"))
+    embed = bench.embedder.embed
+
+    async def other(*given: Any) -> Embeddings:
+        return Embeddings((await embed(*given)).vectors, "other", "other/1")
+
+    bench.embedder.embed = other  # type: ignore[method-assign]
+    [outcome] = await bench.put(document("b", "neu"))
+    assert (outcome.status, outcome.rejects[0].reason) == ("failed", "embedding: another_model")
+
+
+@pytest.mark.parametrize("method", ["stored_chunks", "stored_vectors"])
+async def test_a_lookup_that_fails_for_one_document_fails_it_alone(bench: Bench, method: str) -> None:
+    """The others of its group go in."""
+    asked = getattr(bench.backend, method)
+    bad_hash = bench_hash(document("bad", "schlecht"))
+
+    async def flaky(tenant: str, what: Any) -> Any:
+        if what == "bad" or bad_hash in what:
+            raise BackendError("timeout")
+        return await asked(tenant, what)
+
+    setattr(bench.backend, method, flaky)
+    outcomes = await bench.put(document("a", "eins"), document("bad", "schlecht"), document("b", "zwei"))
+    assert [one.status for one in outcomes] == ["indexed", "failed", "indexed"]
+    assert bench.contents == ["eins", "zwei"]
+
+
+def bench_hash(one: DocumentInput) -> str:
+    """The embed_hash of a document's first chunk."""
+    chunks, _ = chunk(one, "place")
+    kind = {"tenant": "acme", "source": "files", "fingerprint": FINGERPRINT}
+    return build_record(one, chunks[0], text_fields=("title", "content"), **kind).embed_hash
+
+
+async def test_refusals_of_a_shared_write_reach_their_own_documents(bench: Bench) -> None:
+    """By the chunk's id."""
+    bench.backend.refused = {"zwei"}
+    outcomes = await bench.put(document("a", "eins"), document("b", "zwei", "drei"), document("c", "vier"))
+    assert [(one.status, one.written, len(one.rejects)) for one in outcomes] == [("indexed", 1, 0), ("partial", 1, 1), ("indexed", 1, 0)]
+    assert len(bench.backend.writes) == 1
+
+
+async def test_documents_are_read_as_they_are_needed(bench: Bench) -> None:
+    """A source of any length is never held as a whole: at most one group is read ahead of what is in."""
+    read = 0
+    ahead: list[int] = []
+
+    def endless() -> Iterator[tuple[str, DocumentInput]]:
+        nonlocal read
+        for number in range(500):
+            read += 1
+            yield "place", document(str(number))
+
+    done = 0
+
+    def on_document(_: Outcome) -> None:
+        nonlocal done
+        done += 1
+        ahead.append(read - done)
+
+    ingestor = Ingestor(bench.backend, bench.embedder, text_fields=("content",), info_timeout_s=5.0)
+    await ingestor.ingest(endless(), tenant="acme", source="files", on_document=on_document)
+    assert (done, max(ahead) <= 2 * GROUP_CHUNKS) == (500, True)

@@ -78,6 +78,27 @@ def test_markdown_takes_its_title_from_the_first_heading(tmp_path: Path) -> None
     assert document(tmp_path, "leer.md", "Wasser.").title == "leer"
 
 
+def test_front_matter_of_markdown_is_what_it_says(tmp_path: Path) -> None:
+    """Title, permissions and the like; other keys are metadata, an id among them: the path is the id. Its lines are no text."""
+    text = "---\ntitle: Gießen\nlanguage: de\nallowed_roles: [board]\nid: x\nautor: Ada\n---\n\n# Kopf\n\nWasser.\n"
+    found = document(tmp_path, "a.md", text)
+    assert (found.id, found.title, found.language, found.allowed_roles) == ("a", "Gießen", "de", ["board"])
+    assert (found.metadata, found.content.strip()) == ({"id": "x", "autor": "Ada"}, "# Kopf\n\nWasser.")
+    assert document(tmp_path, "b.md", "---\r\nautor: Ada\r\n---\r\n# Kopf\r\n\r\nWasser.").title == "Kopf"
+
+
+@pytest.mark.parametrize("front", [f"allowed_roles: [{MARKER}", "allowed_roles: board", "a: &a [1]\nb: *a"])
+def test_front_matter_that_cannot_be_read_is_a_reject(tmp_path: Path, front: str) -> None:
+    """It could have held permissions; the document is known, so that others can be pruned."""
+    assert reject(tmp_path, "a.md", f"---\n{front}\n---\nWasser.").document_id == "a"
+
+
+@pytest.mark.parametrize("text", ["---\nnur Text\n---\nWasser.", "---\nWasser.", "Wasser.\n---\ntitle: x\n---\n", "---\n---\nWasser."])
+def test_rules_in_markdown_are_no_front_matter(tmp_path: Path, text: str) -> None:
+    """Only a mapping at the very beginning is."""
+    assert document(tmp_path, "a.md", text).content == text
+
+
 def test_plain_text_is_a_document(tmp_path: Path) -> None:
     """With a byte order mark or without."""
     found = document(tmp_path, "notiz.txt", "\ufeffWasser.")

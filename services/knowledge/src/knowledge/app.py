@@ -40,7 +40,8 @@ DISTRIBUTION = "knowledge-gateway"
 DEFAULT_PORT = 8000
 GRACE_S = 35
 MAX_SEARCH_BYTES = 1024 * 1024
-MAX_DOCUMENTS_BYTES = 16 * 1024 * 1024
+MAX_DOCUMENTS_BYTES = 1024 * 1024 * 1024
+"""Of NDJSON, which is read line by line; JSON has a smaller limit of its own."""
 START_TIMEOUT_S = 3.0
 UPKEEP_S = 5.0
 

@@ -167,7 +167,7 @@ def _code(prefix: str, groups: Sequence[str], *, spaced: bool = False) -> Found:
     numbers = runs[1:] if prefix and all(run.isdecimal() for run in runs[1:]) else []
     is_year = len(numbers) == 1 and YEAR.fullmatch(numbers[0]) is not None
     yield whole, Kind.WEAK if spaced and is_year else Kind.STRONG
-    if len(numbers) > 1 or len(prefix) > LONG_WORD:
+    if numbers and (len(numbers) > 1 or len(prefix) > LONG_WORD):
         alone = list(_numbers(numbers))
         yield from alone
         if alone and len(prefix) <= MAX_SHORT_TERM:

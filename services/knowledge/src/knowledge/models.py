@@ -331,6 +331,25 @@ class StoredDocument:
 
 
 @dataclass(frozen=True, slots=True)
+class SourceStatistics:
+    """How much a source of a tenant has put in. Documents may be an estimate where they are very many."""
+
+    tenant: str
+    source: str
+    documents: int
+    chunks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What an index holds, and the embedding model it was made for; None where there is no index, or nothing in it yet."""
+
+    fingerprint: str | None
+    dimension: int | None
+    sources: tuple[SourceStatistics, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Embeddings:
     """Vectors in the order of the texts, shape (n, dimension), and the fingerprint of what made them."""
 

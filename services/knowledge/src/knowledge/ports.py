@@ -10,6 +10,7 @@ from knowledge.models import (
     LegResult,
     Record,
     Reranking,
+    Statistics,
     StoredChunk,
     StoredDocument,
     Visibility,
@@ -91,6 +92,14 @@ class DocumentStore(Protocol):
 
     async def document_ids(self, tenant: str, source: str) -> set[str]:
         """The documents that a source has put in."""
+        ...
+
+    async def statistics(self, tenant: str | None) -> Statistics:
+        """What is there, of one tenant or of all, by tenant and source in order; for the operator. Needs no `open`, creates nothing.
+
+        Raises:
+            BackendError: the backend cannot be reached, or what is there is no index of this release.
+        """
         ...
 
 

@@ -57,9 +57,10 @@ class SearchSettings(SettingsGroup):
     embedding_url: str = "http://127.0.0.1:8080"
     retrieval_depth: int = Field(50, ge=50, le=1000)
     rrf_k: int = Field(60, ge=1, le=1000)
-    lexical_weight: float = Field(1.0, ge=0, le=100)
+    # Chosen on development data, see docs/benchmarks.md: equal weights lose to the vector leg alone where words differ.
+    lexical_weight: float = Field(0.125, ge=0, le=100)
     vector_weight: float = Field(1.0, ge=0, le=100)
-    identifier_weight: float = Field(1.0, ge=0, le=100)
+    identifier_weight: float = Field(0.1, ge=0, le=100)
     min_similarity: float | None = Field(None, ge=-1, le=1)
     use_importance: bool = False
     text_fields: Names = ("title", "content")

@@ -22,7 +22,7 @@ from knowledge.adapters.embedded_queries import find
 from knowledge.adapters.embedded_schema import check, connect, create, prepare, transaction
 from knowledge.adapters.search_span import search_span
 from knowledge.errors import BackendError, IndexMismatch
-from knowledge.models import Finding, LegQuery, LegResult, Record, StoredChunk, StoredDocument, Visibility, WriteFailure
+from knowledge.models import Finding, LegQuery, LegResult, Record, Statistics, StoredChunk, StoredDocument, Visibility, WriteFailure
 
 T = TypeVar("T")
 
@@ -170,6 +170,18 @@ class EmbeddedBackend:
     async def document_ids(self, tenant: str, source: str) -> set[str]:
         """The documents of a source."""
         return await self._read(lambda reader: documents.document_ids(reader.connection, tenant, source))
+
+    async def statistics(self, tenant: str | None) -> Statistics:
+        """What the file holds."""
+        if not self._path.exists():
+            return Statistics(None, None, ())
+
+        def counted(reader: _Reader) -> Statistics:
+            with transaction(reader.connection, "DEFERRED"):
+                check(reader.connection, self._where, None, None)
+                return documents.statistics(reader.connection, tenant)
+
+        return await self._read(counted)
 
     async def _read(self, action: Callable[[_Reader], T]) -> T:
         return await self._run(self._readers, lambda: action(self._reader()))

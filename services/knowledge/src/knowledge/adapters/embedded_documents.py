@@ -10,7 +10,7 @@ from knowledge.adapters.embedded_queries import PASSAGE_COLUMNS, marks, pack, pa
 from knowledge.adapters.embedded_schema import load_strings, read_meta, transaction
 from knowledge.adapters.stored import UNKNOWN_MODEL, facets, is_unicode, refusals, sees_nothing, union
 from knowledge.errors import BackendError
-from knowledge.models import Record, StoredChunk, StoredDocument, Visibility, WriteFailure
+from knowledge.models import Record, SourceStatistics, Statistics, StoredChunk, StoredDocument, Visibility, WriteFailure
 
 BATCH = 500
 """Values in one IN list."""
@@ -26,6 +26,10 @@ _DELETE = "DELETE FROM passages WHERE tenant = ? AND id IN ({ids})"
 _VECTORS = """
 SELECT p.embed_hash, v.vector FROM passages AS p JOIN vectors AS v ON v.passage = p.key
 WHERE p.tenant = ? AND p.embed_hash IN ({hashes}) GROUP BY p.embed_hash
+"""
+_STATISTICS = """
+SELECT tenant, source, count(DISTINCT document_id), count(*) FROM passages
+WHERE ?1 IS NULL OR tenant = ?1 GROUP BY tenant, source ORDER BY tenant, source
 """
 _DOCUMENT = """
 SELECT p.document_title, p.language, p.category, p.tags, p.source, p.allowed_roles, p.allowed_subjects, {columns}
@@ -148,3 +152,11 @@ def document_ids(connection: apsw.Connection, tenant: str, source: str) -> set[s
     """The documents of a source."""
     statement = "SELECT DISTINCT document_id FROM passages WHERE tenant = ? AND source = ?"
     return {row[0] for row in connection.execute(statement, (tenant, source))}
+
+
+def statistics(connection: apsw.Connection, tenant: str | None) -> Statistics:
+    """What the file holds."""
+    meta = read_meta(connection)
+    fingerprint, dimension = meta.get("fingerprint"), meta.get("dimension")
+    rows = tuple(SourceStatistics(*row) for row in connection.execute(_STATISTICS, (tenant,)))
+    return Statistics(str(fingerprint) if fingerprint else None, int(dimension) if dimension else None, rows)

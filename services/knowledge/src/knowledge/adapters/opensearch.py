@@ -29,7 +29,7 @@ from knowledge.adapters.opensearch_queries import (
 from knowledge.adapters.search_span import search_span
 from knowledge.adapters.stored import UNKNOWN_MODEL, is_unicode, refusals, sees_nothing, union
 from knowledge.errors import BackendError, IndexMismatch
-from knowledge.models import Finding, LegQuery, LegResult, Record, StoredChunk, StoredDocument, Visibility, WriteFailure
+from knowledge.models import Finding, LegQuery, LegResult, Record, Statistics, StoredChunk, StoredDocument, Visibility, WriteFailure
 
 READY_TIMEOUT_S = 2.0
 SHARD_SHARE = 0.8
@@ -268,6 +268,16 @@ class OpenSearchBackend:
             return await documents.document_ids(self._client, self._alias, [{"term": {"tenant": tenant}}, {"term": {"source": source}}])
         except IndexAbsent:
             return set()
+
+    async def statistics(self, tenant: str | None) -> Statistics:
+        """What the index behind the alias holds."""
+        found = await self._describe()
+        if found is None:
+            return Statistics(None, None, ())
+        check(found, self._alias, None, None)
+        filters = [] if tenant is None else [{"term": {"tenant": tenant}}]
+        sources = await documents.sources(self._client, self._alias, filters)
+        return Statistics(str(found.meta.get("fingerprint")), found.dimension, tuple(sources))
 
     async def _rows(self, filters: list[Json], fields: list[str]) -> list[Json]:
         try:

@@ -23,7 +23,7 @@ from knowledge.adapters.opensearch_client import error_type, translated
 from knowledge.adapters.opensearch_queries import Json
 from knowledge.adapters.stored import facets
 from knowledge.errors import BackendError
-from knowledge.models import Record, WriteFailure
+from knowledge.models import Record, SourceStatistics, WriteFailure
 
 WRITE_TIMEOUT_S = 60.0
 BULK_BYTES = 1_000_000
@@ -32,6 +32,9 @@ BULK_BYTES = 1_000_000
 BULK_ITEMS = 500
 ATTEMPTS = 6
 PAGE = 500
+EXACT_DOCUMENTS = 40_000
+"""Of a source: more are estimated, within about a percent."""
+
 BUSY = 429
 BLOCKED = "cluster_block_exception"
 
@@ -208,12 +211,26 @@ async def search(client: AsyncOpenSearch, alias: str, body: Json) -> dict[str, A
 
 async def document_ids(client: AsyncOpenSearch, alias: str, filters: list[Json]) -> set[str]:
     """The distinct documents among all that match."""
-    pages: Json = {"size": PAGE, "sources": [{"document": {"terms": {"field": "document_id"}}}]}
-    body = {"size": 0, "query": {"bool": {"filter": filters}}, "aggs": {"documents": {"composite": pages}}}
-    found: set[str] = set()
+    return {bucket["key"]["document_id"] async for bucket in _buckets(client, alias, filters, ("document_id",), {})}
+
+
+async def sources(client: AsyncOpenSearch, alias: str, filters: list[Json]) -> list[SourceStatistics]:
+    """Tenants and their sources, with the numbers of documents and chunks."""
+    distinct = {"documents": {"cardinality": {"field": "document_id", "precision_threshold": EXACT_DOCUMENTS}}}
+    return [
+        SourceStatistics(bucket["key"]["tenant"], bucket["key"]["source"], bucket["documents"]["value"], bucket["doc_count"])
+        async for bucket in _buckets(client, alias, filters, ("tenant", "source"), distinct)
+    ]
+
+
+async def _buckets(client: AsyncOpenSearch, alias: str, filters: list[Json], fields: tuple[str, ...], within: Json) -> AsyncIterator[Json]:
+    """Each combination of the values of `fields` among all that match, in order."""
+    pages: Json = {"size": PAGE, "sources": [{name: {"terms": {"field": name}}} for name in fields]}
+    body = {"size": 0, "query": {"bool": {"filter": filters}}, "aggs": {"found": {"composite": pages, "aggs": within}}}
     while True:
-        page = (await search(client, alias, body))["aggregations"]["documents"]
-        found.update(bucket["key"]["document"] for bucket in page["buckets"])
+        page = (await search(client, alias, body))["aggregations"]["found"]
+        for bucket in page["buckets"]:
+            yield bucket
         if "after_key" not in page:
-            return found
+            return
         pages["after"] = page["after_key"]

@@ -1,4 +1,4 @@
-"""The command `knowledge`: serve, ingest, seed, search, token, doctor, migrate."""
+"""The command `knowledge`: serve, ingest, seed, search, token, doctor, status, migrate."""
 
 import typer
 
@@ -8,6 +8,7 @@ from knowledge.cli.migrate import migrate
 from knowledge.cli.search import search
 from knowledge.cli.seed import seed
 from knowledge.cli.serve import serve
+from knowledge.cli.status import status
 from knowledge.cli.token import token
 
 app = typer.Typer(
@@ -17,7 +18,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, ingest, seed, search, token, doctor, migrate):
+for command in (serve, ingest, seed, search, token, doctor, status, migrate):
     app.command()(command)
 
 

@@ -33,7 +33,7 @@ def ingest(
     prune: Annotated[bool, typer.Option("--prune", help="Delete this source's documents that are not in the folder.")] = False,
     rejects: Annotated[Path, typer.Option(help="Where to write what could not be taken.")] = Path("rejects.jsonl"),
 ) -> None:
-    """Bring a folder in: YAML chunk files, JSONL, Markdown, text. Nothing is embedded twice; one bad file stops no other."""
+    """Bring a folder in: YAML chunk files, JSONL, Markdown, HTML, PDF, text. Nothing is embedded twice; one bad file stops no other."""
     with configuration_errors():
         search, time = load_group(SearchSettings), load_group(TimeSettings)
     if tenant is None and search.knowledge_env != "development":

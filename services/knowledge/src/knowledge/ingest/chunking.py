@@ -1,17 +1,30 @@
-"""Documents to chunks: authors' chunks as they are, whole texts by a splitter that knows sentences and Markdown."""
+"""Documents to chunks: authors' chunks as they are, whole texts by a splitter that knows sentences and Markdown.
 
-from collections.abc import Iterator
+A chunk of a text with headings has the path to its place as its title, the document's title first: it is embedded, searched and reranked
+with it.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 from semantic_text_splitter import MarkdownSplitter, TextSplitter
 
-from knowledge.ingest.documents import ChunkInput, DocumentInput, Reject, validation_reason
+from knowledge.ingest.documents import MAX_TITLE_CHARS, ChunkInput, DocumentInput, Reject, validation_reason
+from knowledge.ingest.headings import Section, sections
 
 CHUNK_CHARS = (400, 1200)
-"""Wanted and largest length of a chunk, in characters: the head of one fits the reranker's excerpt, the whole one an embedder."""
+"""Wanted and largest length of a chunk, in characters: the wanted one fits the reranker's excerpt (500) with its title, the largest one
+the smallest embedding model's window (512 tokens, about 1500 characters of German)."""
 
+OVERLAP_CHARS = 80
+"""Of two chunks that follow each other: about a sentence, so that a thought which is cut stands whole in one of them."""
+
+PATH_CHARS = 200
+"""Of a chunk's title: the rest of the reranker's excerpt is for its text."""
+
+SEPARATOR = " › "  # noqa: RUF001 - the sign of a path, as it is meant
 WINDOW_CHARS = 50_000
 
 
@@ -32,9 +45,29 @@ def chunk(document: DocumentInput, place: str) -> tuple[list[Chunk], list[Reject
         return _authored(document, document.chunks, place)
     if not document.content.strip():
         return [], [Reject(place, "content: blank", document.id)]
-    splitter = MarkdownSplitter(CHUNK_CHARS) if document.markdown else TextSplitter(CHUNK_CHARS)
-    texts = [text for window in windows(document.content) for text in splitter.chunks(window)]
-    return [Chunk(f"#{ordinal}", ordinal, document.title, text) for ordinal, text in enumerate(texts)], []
+    return [Chunk(f"#{ordinal}", ordinal, title, text) for ordinal, (title, text) in enumerate(_split(document))], []
+
+
+def _split(document: DocumentInput) -> Iterator[tuple[str, str]]:
+    """(title, text) of the chunks of a whole text."""
+    kind = MarkdownSplitter if document.markdown else TextSplitter
+    splitter = kind(CHUNK_CHARS, overlap=OVERLAP_CHARS)
+    for section in sections(document.content) if document.markdown else [Section((), document.content)]:
+        title = path_title(document.title, section.headings)
+        for window in windows(section.text):
+            for text in splitter.chunks(window):
+                yield title, text
+
+
+def path_title(title: str, headings: Sequence[str]) -> str:
+    """The document's title and the headings below it; where that is too long, the outer headings are left out first."""
+    path = [*([title] if title and title != next(iter(headings), None) else []), *headings]
+    while len(path) > 2 and len(SEPARATOR.join(path)) > PATH_CHARS:
+        del path[1]
+    if len(path) < 2 or len(SEPARATOR.join(path)) <= PATH_CHARS:
+        return SEPARATOR.join(path)[:MAX_TITLE_CHARS]
+    half = (PATH_CHARS - len(SEPARATOR)) // 2
+    return SEPARATOR.join(part if len(part) <= half else part[: half - 1] + "…" for part in path)
 
 
 def windows(text: str) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """What a content owner hands in, and what of it cannot be taken."""
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -76,6 +77,16 @@ class Reject:
     reason: str
     document_id: str | None = None
     chunk_id: str | None = None
+
+
+def primary_language(given: str | None) -> str | None:
+    """The language without region or script: `de-AT` is searched and filtered as `de`."""
+    tag = re.split("[-_]", (given or "").strip())[0].lower()
+    return tag if re.fullmatch(LANGUAGE, tag) else None
+
+
+class Unreadable(Exception):
+    """A file that cannot be taken, with the sentence for its reject."""
 
 
 def validation_reason(error: ValidationError) -> str:

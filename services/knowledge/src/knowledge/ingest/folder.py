@@ -67,16 +67,25 @@ async def ingest_folder(
 ) -> Report:
     """Bring in every document under `root`; with `prune` remove those of `source` that are no longer there.
 
+    `on_file` is called in another thread, when a file has been read; `on_document` here, when a document is in.
+
     Raises:
         EmbeddingError, BackendError: nothing can be done at all.
     """
     report = Report()
     seen: set[str] = set()
-    for path in find_files(root):
-        documents = _distinct(read_file(path, root), seen, defaults, report)
-        for outcome in await ingestor.ingest(documents, tenant=tenant, source=source, on_document=on_document):
-            report.add(outcome)
-        on_file(path)
+
+    def documents() -> Iterator[tuple[str, DocumentInput]]:
+        # Across files, so that many small ones share embedding calls and writes.
+        for path in find_files(root):
+            yield from _distinct(read_file(path, root), seen, defaults, report)
+            on_file(path)
+
+    def done(outcome: Outcome) -> None:
+        report.add(outcome)
+        on_document(outcome)
+
+    await ingestor.ingest(documents(), tenant=tenant, source=source, on_document=done)
     if prune:
         await _prune(store, tenant, source, seen, report)
     return report

@@ -1,24 +1,26 @@
 """From documents to the index: embed what is new, write what changed, delete what vanished, report what was refused.
 
-Every step may be repeated: a run that was killed and run again leaves the same index as one clean run.
+Documents go in groups, so that many small ones share embedding calls and writes; while one group is written the next one is
+embedded. Every step may be repeated: a run that was killed and run again leaves the same index as one clean run.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
 from knowledge.errors import BackendError, EmbeddingError
 from knowledge.ingest.chunking import chunk
 from knowledge.ingest.documents import DocumentInput, Reject
 from knowledge.ingest.identity import build_record
+from knowledge.ingest.vectors import Embedding, Vector
 from knowledge.models import Record, StoredChunk
 from knowledge.ports import DocumentStore, Embedder
 
-EMBED_BATCH = 16
-EMBED_ATTEMPTS = 4
-MAX_BACKOFF_S = 5.0
+GROUP_CHUNKS = 64
+"""Chunks after which a group is full: four embedding calls and one write, about two seconds of work that a kill repeats."""
+
+LOOKUPS = 8
+"""Documents that are looked up at once: a quarter of the backend's connections, searches have the others."""
 
 
 @dataclass(slots=True)
@@ -43,20 +45,31 @@ class Outcome:
 
 @dataclass(slots=True)
 class _Work:
-    """One document on its way."""
+    """One document on its way: what it holds, what is to be written of it and what is to be deleted."""
 
-    outcome: Outcome
+    document: DocumentInput
     records: list[Record]
-    stored: dict[str, StoredChunk]
+    outcome: Outcome
+    changed: list[Record] = field(default_factory=list)
+    vanished: list[str] = field(default_factory=list)
 
-    @property
-    def changed(self) -> list[Record]:
-        return [one for one in self.records if one.id not in self.stored or self.stored[one.id].record_hash != one.record_hash]
+    def fail(self, error: BackendError | EmbeddingError) -> None:
+        """Nothing of it is to be done any more."""
+        kind = "embedding" if isinstance(error, EmbeddingError) else "search backend"
+        self.outcome.rejects.append(Reject(self.outcome.place, f"{kind}: {error}", self.document.id))
+        self.outcome.chunks = self.outcome.embedded = 0
+        self.changed, self.vanished = [], []
 
-    @property
-    def absent(self) -> list[str]:
-        """Stored chunks that the document as it came in does not hold."""
-        return sorted(set(self.stored) - {one.id for one in self.records})
+    def done(self, refused: dict[str, str]) -> None:
+        """It was written, but for the refused chunks."""
+        reasons = [refused[one.id] for one in self.changed if one.id in refused]
+        self.outcome.rejects.extend(Reject(self.outcome.place, reason, self.document.id) for reason in reasons)
+        self.outcome.written = len(self.changed) - len(reasons)
+        self.outcome.chunks -= len(reasons)
+        self.outcome.deleted = len(self.vanished)
+
+
+_Group = list[_Work]
 
 
 class Ingestor:
@@ -69,6 +82,19 @@ class Ingestor:
         self._info_timeout_s = info_timeout_s
         self._fingerprint: str | None = None
 
+    async def open(self) -> str:
+        """Open the index for the embedding-service's model; its fingerprint.
+
+        Raises:
+            EmbeddingError: the embedding-service is not there at all.
+            BackendError: the index cannot be opened.
+        """
+        if self._fingerprint is None:
+            info = await self._embedder.info(self._info_timeout_s)
+            await self._store.open(fingerprint=info["fingerprint"], dimension=int(info["dimension"]))
+            self._fingerprint = str(info["fingerprint"])
+        return self._fingerprint
+
     async def ingest(
         self,
         documents: Iterable[tuple[str, DocumentInput]],
@@ -77,93 +103,134 @@ class Ingestor:
         source: str,
         on_document: Callable[[Outcome], None] = lambda _: None,
     ) -> list[Outcome]:
-        """Bring the documents in, one after the other; what one of them loses to a failure stops no other.
+        """Bring the documents in, in order; what one of them loses to a failure stops no other. They are read in another thread.
 
         Raises:
             EmbeddingError: the embedding-service is not there at all (nothing was written).
             BackendError: the index cannot be opened.
         """
-        fingerprint = await self._open()
-        outcomes = []
-        for place, document in documents:
-            outcome = await self._one(document, place, tenant=tenant, source=source, fingerprint=fingerprint)
-            on_document(outcome)
-            outcomes.append(outcome)
+        fingerprint = await self.open()
+        embedding = Embedding(self._embedder, fingerprint=fingerprint, timeout_s=self._info_timeout_s)
+        groups = self._groups(documents, tenant=tenant, source=source, fingerprint=fingerprint)
+        outcomes: list[Outcome] = []
+        group = await self._next(groups, embedding, tenant)
+        while group:
+            async with asyncio.TaskGroup() as tasks:
+                writing = tasks.create_task(self._write(group, tenant))
+                following = await self._next(groups, embedding, tenant, before=group, writing=writing)
+            for work in group:
+                on_document(work.outcome)
+                outcomes.append(work.outcome)
+            group = following
         return outcomes
 
-    async def _open(self) -> str:
-        if self._fingerprint is None:
-            info = await self._embedder.info(self._info_timeout_s)
-            await self._store.open(fingerprint=info["fingerprint"], dimension=int(info["dimension"]))
-            self._fingerprint = str(info["fingerprint"])
-        return self._fingerprint
-
-    async def _one(self, document: DocumentInput, place: str, *, tenant: str, source: str, fingerprint: str) -> Outcome:
-        outcome = Outcome(document.id, place)
-
-        def prepare() -> tuple[list[Record], list[Reject]]:
+    def _groups(self, documents: Iterable[tuple[str, DocumentInput]], *, tenant: str, source: str, fingerprint: str) -> Iterator[_Group]:
+        """Documents with their records, until a group is full; no document twice in one."""
+        kind = {"tenant": tenant, "source": source, "fingerprint": fingerprint}
+        group: _Group = []
+        size = 0
+        for place, document in documents:
             chunks, rejects = chunk(document, place)
-            kind = {"tenant": tenant, "source": source, "fingerprint": fingerprint}
-            return [build_record(document, one, text_fields=self._text_fields, **kind) for one in chunks], rejects
+            records = [build_record(document, one, text_fields=self._text_fields, **kind) for one in chunks]
+            if size >= GROUP_CHUNKS or any(work.document.id == document.id for work in group):
+                yield group
+                group, size = [], 0
+            group.append(_Work(document, records, Outcome(document.id, place, len(records), rejects=rejects)))
+            size += max(1, len(records))
+        if group:
+            yield group
 
-        # Splitting a large text takes time that searches on this event loop must not wait for.
-        records, outcome.rejects = await asyncio.to_thread(prepare)
-        try:
-            stored = {one.id: one for one in await self._store.stored_chunks(tenant, document.id)}
-            work = _Work(outcome, records, stored)
-            vanished = await self._vanished(work, document, tenant)
-            ready = await self._with_vectors(work, tenant)
-            outcome.chunks = len(records)
-            if ready or vanished:
-                failures = await self._store.write(tenant, ready, vanished)
-                outcome.rejects.extend(Reject(place, failure.reason, document.id) for failure in failures)
-                outcome.written = len(ready) - len(failures)
-                outcome.chunks -= len(failures)
-                outcome.deleted = len(vanished)
-        except (EmbeddingError, BackendError) as error:
-            kind = "embedding" if isinstance(error, EmbeddingError) else "search backend"
-            outcome.rejects.append(Reject(place, f"{kind}: {error}", document.id))
-            outcome.chunks = 0
-        return outcome
+    async def _next(
+        self,
+        groups: Iterator[_Group],
+        embedding: Embedding,
+        tenant: str,
+        *,
+        before: Sequence[_Work] = (),
+        writing: asyncio.Task[None] | None = None,
+    ) -> _Group | None:
+        """The next group, ready to be written, while the one before it is being written; None after the last."""
+        # Reading and splitting take time that searches on this event loop must not wait for.
+        group = await asyncio.to_thread(next, groups, None)
+        if group is None:
+            return None
+        if writing and not {work.document.id for work in before}.isdisjoint(work.document.id for work in group):
+            await writing  # what is stored of a document is known only then
+        limit = asyncio.Semaphore(LOOKUPS)
+        await asyncio.gather(*(self._look_up(work, tenant, limit) for work in group))
+        await self._add_vectors(group, embedding, tenant, {one.embed_hash: one.vector for work in before for one in work.changed})
+        return group
 
-    async def _vanished(self, work: _Work, document: DocumentInput, tenant: str) -> list[str]:
+    async def _look_up(self, work: _Work, tenant: str, limit: asyncio.Semaphore) -> None:
+        """Compare with what is stored."""
+        async with limit:
+            try:
+                stored = {one.id: one for one in await self._store.stored_chunks(tenant, work.document.id)}
+                work.vanished = await self._vanished(work, stored, tenant)
+                work.changed = [one for one in work.records if one.id not in stored or stored[one.id].record_hash != one.record_hash]
+            except BackendError as error:
+                work.fail(error)
+
+    async def _vanished(self, work: _Work, stored: dict[str, StoredChunk], tenant: str) -> list[str]:
         """The chunks to delete: all that are absent, but none while a reject could explain the absence.
 
         Unless the document's permissions changed: what is kept would keep the old ones, and a revoked passage must not stay visible.
         """
-        if not work.outcome.rejects or not work.absent:
-            return work.absent
-        before = await self._store.permissions(tenant, document.id)
-        after = (tuple(sorted(set(document.allowed_roles))), tuple(sorted(set(document.allowed_subjects))))
-        return [] if before == after else work.absent
+        absent = sorted(set(stored) - {one.id for one in work.records})
+        if not work.outcome.rejects or not absent:
+            return absent
+        before = await self._store.permissions(tenant, work.document.id)
+        after = (tuple(sorted(set(work.document.allowed_roles))), tuple(sorted(set(work.document.allowed_subjects))))
+        return [] if before == after else absent
 
-    async def _with_vectors(self, work: _Work, tenant: str) -> list[Record]:
-        """The changed records with their vectors: those the tenant has already are reused, the others embedded once."""
-        changed = work.changed
-        vectors = await self._store.stored_vectors(tenant, list({one.embed_hash for one in changed})) if changed else {}
-        missing = list({one.embed_hash: one for one in changed if one.embed_hash not in vectors}.values())
-        for start in range(0, len(missing), EMBED_BATCH):
-            batch = missing[start : start + EMBED_BATCH]
-            for record, vector in zip(batch, await self._embed([one.text for one in batch]), strict=True):
-                vectors[record.embed_hash] = vector
-        work.outcome.embedded = len(missing)
-        return [replace(one, vector=vectors[one.embed_hash]) for one in changed]
+    async def _add_vectors(self, group: _Group, embedding: Embedding, tenant: str, known: dict[str, Vector]) -> None:
+        """Give the changed records their vectors: those that the tenant has are reused, the others are embedded once."""
+        wanted = {one.embed_hash: one.text for work in group for one in work.changed}
+        vectors: dict[str, Vector | EmbeddingError] = {name: known[name] for name in wanted if name in known}
+        try:
+            unknown = [name for name in wanted if name not in vectors]
+            vectors.update(await self._store.stored_vectors(tenant, unknown) if unknown else {})
+        except BackendError as error:
+            if len(group) == 1:
+                group[0].fail(error)
+            else:
+                for work in group:
+                    await self._add_vectors([work], embedding, tenant, known)
+            return
+        missing = [name for name in wanted if name not in vectors]
+        vectors.update(zip(missing, await embedding.embed([wanted[name] for name in missing]), strict=True))
+        embedded = set(missing)
+        for work in group:
+            work.outcome.embedded = len(embedded.intersection(one.embed_hash for one in work.changed))
+            embedded.difference_update(one.embed_hash for one in work.changed)
+            _attach(work, vectors)
 
-    async def _embed(self, texts: Sequence[str]) -> tuple[tuple[float, ...], ...]:
-        """Embed a batch; a late or busy service gets smaller batches, then a pause."""
-        if len(texts) > 1:
-            try:
-                return (await self._embedder.embed(texts, "passage", self._info_timeout_s)).vectors
-            except EmbeddingError:
-                middle = len(texts) // 2
-                return await self._embed(texts[:middle]) + await self._embed(texts[middle:])
-        retrying = AsyncRetrying(
-            stop=stop_after_attempt(EMBED_ATTEMPTS),
-            wait=wait_random_exponential(multiplier=0.2, max=MAX_BACKOFF_S),
-            retry=retry_if_exception_type(EmbeddingError),
-            reraise=True,
-        )
-        async for attempt in retrying:
-            with attempt:
-                return (await self._embedder.embed(texts, "passage", self._info_timeout_s)).vectors
-        raise AssertionError("unreachable: the retry loop returns or raises")
+    async def _write(self, group: _Group, tenant: str) -> None:
+        """One write for the group; where it fails, one for each document, so that those that can go in do."""
+        busy = [work for work in group if work.changed or work.vanished]
+        if not busy:
+            return
+        upserts = [one for work in busy for one in work.changed]
+        try:
+            failures = await self._store.write(tenant, upserts, [name for work in busy for name in work.vanished])
+        except BackendError as error:
+            if len(busy) == 1:
+                busy[0].fail(error)
+            else:
+                for work in busy:
+                    await self._write([work], tenant)
+            return
+        for work in busy:
+            work.done({failure.id: failure.reason for failure in failures})
+
+
+def _attach(work: _Work, vectors: dict[str, Vector | EmbeddingError]) -> None:
+    """The vectors to the records; a document of which one text has none fails as a whole, and what it had before stays."""
+    ready: list[Record] = []
+    for one in work.changed:
+        vector = vectors[one.embed_hash]
+        if isinstance(vector, EmbeddingError):
+            work.fail(vector)
+            return
+        ready.append(replace(one, vector=vector))
+    work.changed = ready

@@ -1,19 +1,27 @@
-"""Reads a folder: YAML chunk files, JSONL, Markdown and plain text. Never fetches anything; one bad file never stops the rest."""
+"""Reads a folder: YAML chunk files, JSONL, Markdown, text, HTML, PDF. Never fetches anything; one bad file never stops the rest."""
 
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import ValidationError
 
-from knowledge.ingest.documents import DocumentInput, Reject, validation_reason
+from knowledge.ingest.documents import MAX_TITLE_CHARS, DocumentInput, Reject, Unreadable, validation_reason
+from knowledge.ingest.headings import first_heading
+from knowledge.ingest.html import read_html
+from knowledge.ingest.pdf import read_pdf
 from servicekit.hygiene import clean_text
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
-SUFFIXES = (".yaml", ".yml", ".jsonl", ".ndjson", ".md", ".markdown", ".txt")
+MARKDOWN, HTML, PDF = (".md", ".markdown"), (".html", ".htm"), (".pdf",)
+SUFFIXES = (".yaml", ".yml", ".jsonl", ".ndjson", *MARKDOWN, ".txt", *HTML, *PDF)
 DOCUMENT_FIELDS = frozenset(DocumentInput.model_fields) - {"markdown"}
+FRONT_MATTER_FIELDS = DOCUMENT_FIELDS - {"id", "content", "chunks"}
+_FRONT_MATTER = re.compile(r"---[ \t]*\r?\n(.*?)^(?:---|\.\.\.)[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 
 Item = tuple[str, DocumentInput | Reject]
 """(place, what was found there)."""
@@ -53,7 +61,13 @@ def read_file(path: Path, root: Path) -> Iterator[Item]:
         if path.stat().st_size > MAX_FILE_BYTES:
             yield place, Reject(place, f"larger than the limit of {MAX_FILE_BYTES} bytes", named)
             return
+        if kind in HTML + PDF:
+            yield place, _page(path.read_bytes(), place, name, pdf=kind in PDF)
+            return
         text = path.read_text(encoding="utf-8-sig")
+    except Unreadable as error:
+        yield place, Reject(place, str(error), named)
+        return
     except (OSError, UnicodeDecodeError) as error:
         yield place, Reject(place, f"cannot be read as UTF-8 text ({type(error).__name__})", named)
         return
@@ -62,7 +76,7 @@ def read_file(path: Path, root: Path) -> Iterator[Item]:
     elif chunk_file:
         yield place, _yaml(text, place, name)
     else:
-        yield place, _text(text, place, name, markdown=kind in (".md", ".markdown"))
+        yield place, _text(text, place, name, markdown=kind in MARKDOWN)
 
 
 def _lines(text: str, place: str) -> Iterator[Item]:
@@ -79,28 +93,55 @@ def _lines(text: str, place: str) -> Iterator[Item]:
 
 
 def _yaml(text: str, place: str, name: str) -> DocumentInput | Reject:
+    raw = _load(text, place)
+    if isinstance(raw, Reject):
+        return raw
+    if not isinstance(raw, dict):
+        return Reject(place, "not a mapping with chunks")
+    return to_document({"id": name, **_fields(raw)}, place)
+
+
+def _load(text: str, place: str) -> Any | Reject:
     try:
-        raw = yaml.load(text, Loader=_NoAliases)  # noqa: S506 - a subclass of the safe loader
+        return yaml.load(text, Loader=_NoAliases)  # noqa: S506 - a subclass of the safe loader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         at = f" at line {mark.line + 1}" if mark is not None else ""
         return Reject(place, f"not valid YAML{at}")
-    if not isinstance(raw, dict):
-        return Reject(place, "not a mapping with chunks")
+
+
+def _fields(raw: dict[Any, Any], own: frozenset[str] = DOCUMENT_FIELDS) -> dict[str, Any]:
+    """Keys that are no field of a document are its metadata: nothing an author wrote is lost."""
     fields = {str(key): value for key, value in raw.items()}
-    # Keys of a chunk file that are no field of a document are its metadata: nothing an author wrote is lost.
-    own = {key: value for key, value in fields.items() if key in DOCUMENT_FIELDS}
-    extra = {key: value for key, value in fields.items() if key not in DOCUMENT_FIELDS}
-    own["metadata"] = {**extra, **(own.get("metadata") or {})}
-    return to_document({"id": name, **own}, place)
+    found = {key: value for key, value in fields.items() if key in own}
+    extra = {key: value for key, value in fields.items() if key not in own}
+    found["metadata"] = {**extra, **(found.get("metadata") or {})}
+    return found
 
 
 def _text(text: str, place: str, name: str, *, markdown: bool) -> DocumentInput | Reject:
+    fields: dict[str, Any] = {}
     title = Path(name).name
+    if markdown and (front := _FRONT_MATTER.match(text)):
+        # What cannot be read could have held permissions: it is a reject, never a document with those of the command line.
+        raw = _load(front[1], place)
+        if isinstance(raw, Reject):
+            return Reject(place, f"front matter: {raw.reason}", name)
+        if isinstance(raw, dict):
+            fields, text = _fields(raw, FRONT_MATTER_FIELDS), text[front.end() :]
     if markdown:
-        heading = next((line for line in text.splitlines() if line.startswith("# ")), "")
-        title = heading.removeprefix("# ").strip() or title
-    return to_document({"id": name, "title": title, "content": text, "markdown": markdown}, place)
+        title = first_heading(text)[:MAX_TITLE_CHARS] or title
+    found = to_document({"id": name, "title": title, **fields, "content": text, "markdown": markdown}, place)
+    return replace(found, document_id=name) if isinstance(found, Reject) else found
+
+
+def _page(raw: bytes, place: str, name: str, *, pdf: bool) -> DocumentInput | Reject:
+    """HTML, which becomes Markdown, or a PDF. Its own title and language win over the file's name and the command line."""
+    found = read_pdf(raw) if pdf else read_html(raw)
+    if not pdf and "title" not in found:
+        found["title"] = first_heading(found["content"])
+    found["title"] = (found.get("title") or Path(name).name)[:MAX_TITLE_CHARS]
+    return to_document({"id": name, **found, "markdown": not pdf}, place)
 
 
 def to_document(raw: Any, place: str) -> DocumentInput | Reject:
