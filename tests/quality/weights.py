@@ -124,8 +124,8 @@ def report(development: Runs, test: Runs) -> None:
             f"{lexical:g}", f"{identifier:g}", *cells, f"{statistics.mean(values.values()):.4f}", f"{-shortfall(values, best):+.3f}"
         )
     console.print(table)
-    # The least shortfall first, since no data set may be much worse off than with one leg alone; then the best mean.
-    chosen = min(grid, key=lambda weights: (round(shortfall(grid[weights], best), 3), -statistics.mean(grid[weights].values())))
+    # The best mean, less what any data set is more than .02 below the better of its legs.
+    chosen = max(grid, key=lambda weights: statistics.mean(grid[weights].values()) - max(0.0, shortfall(grid[weights], best) - 0.02))
     settings = SearchSettings()
     columns = {"equal": (1.0, 1.0), "default": (settings.lexical_weight, settings.identifier_weight), "best on development": chosen}
     header = ["data set", "BM25 leg", "vector leg", *(f"{name} ({one:g}, {two:g})" for name, (one, two) in columns.items())]

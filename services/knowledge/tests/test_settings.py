@@ -57,7 +57,7 @@ def test_defaults_are_the_contract(env: pytest.MonkeyPatch) -> None:
     assert reranker.reranker_permanent_errors == "fallback"
     assert (search.retrieval_depth, search.rrf_k, search.search_backend, search.min_similarity) == (50, 60, "embedded", None)
     # Chosen on development data: docs/decisions/0009-leg-weights.md.
-    assert (search.lexical_weight, search.vector_weight, search.identifier_weight) == (0.125, 1.0, 0.1)
+    assert (search.lexical_weight, search.vector_weight, search.identifier_weight) == (0.1, 1.0, 0.1)
     assert (search.text_fields, search.use_importance) == (("title", "content"), False)
     assert (time.search_deadline_s, time.embedding_timeout_s, time.retrieval_timeout_s) == (30.0, 5.0, 5.0)
     assert (identity.auth_write_role, identity.auth_operator_role) == ("knowledge-writer", "knowledge-operator")

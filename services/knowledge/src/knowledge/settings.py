@@ -58,7 +58,7 @@ class SearchSettings(SettingsGroup):
     retrieval_depth: int = Field(50, ge=50, le=1000)
     rrf_k: int = Field(60, ge=1, le=1000)
     # Chosen on development data, see docs/benchmarks.md: equal weights lose to the vector leg alone where words differ.
-    lexical_weight: float = Field(0.125, ge=0, le=100)
+    lexical_weight: float = Field(0.1, ge=0, le=100)
     vector_weight: float = Field(1.0, ge=0, le=100)
     identifier_weight: float = Field(0.1, ge=0, le=100)
     min_similarity: float | None = Field(None, ge=-1, le=1)
