@@ -106,7 +106,7 @@ async def test_a_reader_cannot_write(backend: EmbeddedBackend, path: Path) -> No
 async def test_legs_that_were_in_time_stay(backend: EmbeddedBackend) -> None:
     """The time-out takes the leg that it interrupts and those after it, never those before it."""
     await backend.write(TENANT, [record(f"p{index}", f"wort w{index % 7}") for index in range(1000)], [])
-    queries = [lexical("w3"), *([vector("wort")] * 40_000)]
+    queries = [lexical("w3"), *([vector("wort", size=1)] * 40_000)]
     started = time.monotonic()
     results = await backend.msearch(queries, 4.0)
     assert time.monotonic() - started < 8
