@@ -82,7 +82,7 @@ def bring_up(corpus: Path, say: Callable[[str], None], *, detached: bool = False
         stack.settings["GATEWAY_URL"] = gateway.url
         wait_ready(gateway)
         _write_dotenv(stack.settings)
-    except BaseException:
+    except BaseException:  # Ctrl-C too: nothing that was started may stay behind
         stack.stop()
         raise
     return stack

@@ -72,7 +72,7 @@ def _record(row: tuple[object, ...]) -> Record:
     fields = dict(zip(PLAIN, row[: len(PLAIN)], strict=True))
     tags, metadata, roles, subjects, importance, identifiers, embed_hash, record_hash, vector = row[len(PLAIN) :]
     return Record(
-        **fields,  # type: ignore[arg-type]
+        **fields,  # type: ignore[arg-type]  # rows come untyped; the table declares what each column holds
         tags=load_strings(str(tags)),
         metadata=json.loads(str(metadata)),
         allowed_roles=load_strings(str(roles)),
