@@ -2,67 +2,26 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, Literal
+from collections.abc import AsyncIterator
 
 import httpx
-import jwt
 import pytest
 from opentelemetry.trace import NoOpTracer
 
 from knowledge.adapters.opensearch import OpenSearchBackend
-from knowledge.app import Adapters, create_app
+from knowledge.adapters.opensearch_mapping import index_body
 from knowledge.errors import BackendError
-from knowledge.models import Embeddings
-from knowledge.settings import IdentitySettings, ProcessSettings, RerankerSettings, SearchSettings, Settings, TimeSettings
-from tests.contract.places import DIMENSION, FINGERPRINT, TENANT, embed, lexical, record
-from tests.parts.opensearch.cluster import Cluster, three_nodes
+from tests.cluster.gateway import client_of, green, manager_and_other
+from tests.contract.places import DIMENSION, FINGERPRINT, TENANT, lexical, record
+from tests.parts.opensearch.cluster import Cluster
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
-SECRET = "three-nodes-secret-of-32-bytes-or-more"
 PASSAGES = 300
 SEARCHERS = 4
 BEFORE_S, AFTER_S = 2.0, 12.0
 WORDS = ("wasser", "licht", "erde", "blatt", "wurzel")
 GIVE_UP_S = 120.0
-
-
-class ToyEmbedder:
-    """The contract suite's toy embedding behind the port."""
-
-    async def embed(self, texts: Sequence[str], kind: Literal["query", "passage"], timeout_s: float) -> Embeddings:
-        """One vector a text."""
-        return Embeddings(tuple(embed(text) for text in texts), "toy", FINGERPRINT)
-
-    async def info(self, timeout_s: float) -> dict[str, Any]:
-        """What the real service would say of itself."""
-        return {"fingerprint": FINGERPRINT, "dimension": DIMENSION, "model": "toy"}
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
-
-
-@pytest.fixture
-def cluster() -> Iterator[Cluster]:
-    """Three nodes of this test's own: it kills one."""
-    with three_nodes() as formed:
-        yield formed
-
-
-async def manager_and_other(cluster: Cluster) -> tuple[str, str]:
-    """The name of the elected manager, and the URL of a node that is not it."""
-    async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
-        url = cluster.nodes["node-1"].url
-        manager = (await client.get(f"{url}/_cat/cluster_manager?h=node")).text.strip()
-    return manager, next(node.url for name, node in cluster.nodes.items() if name != manager)
-
-
-async def green(url: str) -> None:
-    """Wait until every copy is assigned."""
-    async with httpx.AsyncClient(trust_env=False, timeout=90) as client:
-        answer = await client.get(f"{url}/_cluster/health?wait_for_status=green&timeout=60s")
-        assert answer.json()["status"] == "green"
 
 
 @pytest.fixture
@@ -80,18 +39,8 @@ async def test_searches_go_on(cluster: Cluster, backend: tuple[OpenSearchBackend
     store, manager, url = backend
     await store.write(TENANT, [record(f"p{index:03}", f"{WORDS[index % 5]} {WORDS[index // 5 % 5]}") for index in range(PASSAGES)], [])
     await green(url)
-    settings = Settings(
-        SearchSettings(search_backend="opensearch", opensearch_url=url),
-        RerankerSettings(reranker_enabled=False),
-        TimeSettings(),
-        IdentitySettings(auth_jwt_secret=SECRET, knowledge_env="development"),
-        ProcessSettings(),
-    )
-    app = create_app(settings, adapters=Adapters(store, ToyEmbedder(), None, None))
-    token = jwt.encode({"sub": "t", "tenant": TENANT, "roles": ["reader"], "exp": 4102444800}, SECRET, algorithm="HS256")
-    headers = {"Authorization": f"Bearer {token}"}
     loop, answers = asyncio.get_running_loop(), list[tuple[float, httpx.Response]]()
-    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway", headers=headers, timeout=60) as client:
+    async with client_of(store, url) as client:
         before = {word: (await client.post("/search", json={"query": word, "top_k": 20})).json()["results"] for word in WORDS}
         killed_at = loop.time() + BEFORE_S
         ends_at = killed_at + AFTER_S
@@ -136,3 +85,34 @@ async def test_writes_lose_nothing_and_write_nothing_twice(cluster: Cluster, bac
     async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
         count = (await client.get(f"{url}/{store._alias}/_count")).json()["count"]
     assert count == sum(map(len, batches))
+
+
+async def test_a_lost_shard_is_reported(cluster: Cluster) -> None:
+    """Without a second copy a part of the index is gone with its node: the rest is answered, and the answer says so."""
+    manager, url = await manager_and_other(cluster)
+    alias = f"kgtest-{secrets.token_hex(4)}"
+    body = index_body(alias, FINGERPRINT, DIMENSION, 0)
+    body["settings"]["index"]["number_of_shards"] = 3
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as client:
+        (await client.put(f"{url}/{alias}-1", json=body)).raise_for_status()
+        shards = (await client.get(f"{url}/_cat/shards/{alias}?format=json")).json()
+    assert len({shard["node"] for shard in shards}) == 3
+    store = OpenSearchBackend(url, alias, tracer=NoOpTracer(), pool_size=8)
+    await store.open(fingerprint=FINGERPRINT, dimension=DIMENSION)
+    await store.write(TENANT, [record(f"p{index:03}", "wasser") for index in range(PASSAGES)], [])
+    async with client_of(store, url) as gateway:
+        whole = (await gateway.post("/search", json={"query": "wasser", "top_k": 20})).json()
+        assert whole["degraded"] == []
+        cluster.kill(manager)
+        gives_up_at = asyncio.get_running_loop().time() + GIVE_UP_S
+        while True:
+            answer = await gateway.post("/search", json={"query": "wasser", "top_k": 20})
+            assert answer.status_code == 200
+            if "shards" in answer.json()["degraded"]:
+                break
+            assert asyncio.get_running_loop().time() < gives_up_at
+    assert answer.json()["results"]
+    # A writer decides by what is stored what to remove: with a part of it unreadable it must not.
+    with pytest.raises(BackendError):
+        await store.stored_chunks(TENANT, "doc-p000")
+    await store.aclose()

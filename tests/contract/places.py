@@ -16,6 +16,7 @@ from opentelemetry.trace import NoOpTracer, Tracer
 
 from knowledge.adapters.embedded import EmbeddedBackend
 from knowledge.adapters.opensearch import OpenSearchBackend
+from knowledge.lexicon import NO_LEXICON, Lexicon
 from knowledge.models import Hit, Leg, LegQuery, Record, Visibility
 from knowledge.ports import Backend, SearchBackend
 
@@ -31,9 +32,9 @@ class EmbeddedPlace:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "index.db"
 
-    def connect(self, tracer: Tracer | None = None) -> Backend:
+    def connect(self, tracer: Tracer | None = None, lexicon: Lexicon = NO_LEXICON) -> Backend:
         """Another backend on the same file, not opened yet."""
-        return EmbeddedBackend(self.path, tracer=tracer or NoOpTracer())
+        return EmbeddedBackend(self.path, tracer=tracer or NoOpTracer(), lexicon=lexicon)
 
     def remove(self) -> None:
         """The folder goes with the test."""
@@ -46,9 +47,9 @@ class OpenSearchPlace:
         self.url = url
         self.alias = f"kgtest-{uuid4().hex[:12]}"
 
-    def connect(self, tracer: Tracer | None = None) -> Backend:
+    def connect(self, tracer: Tracer | None = None, lexicon: Lexicon = NO_LEXICON) -> Backend:
         """Another backend on the same alias, not opened yet."""
-        return OpenSearchBackend(self.url, self.alias, tracer=tracer or NoOpTracer(), pool_size=4)
+        return OpenSearchBackend(self.url, self.alias, tracer=tracer or NoOpTracer(), pool_size=4, lexicon=lexicon)
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """Speak to the node past the backend."""
@@ -58,10 +59,13 @@ class OpenSearchPlace:
             return json.load(answer)
 
     def remove(self) -> None:
-        """Delete the indices behind the alias, by their full names."""
+        """Delete the indices behind the alias and the template, by their full names."""
         for found in self.call("GET", f"_cat/indices/{self.alias}*?format=json"):
             assert found["index"].startswith(self.alias)
             self.call("DELETE", found["index"])
+        for template in self.call("GET", "_index_template")["index_templates"]:
+            if template["name"].startswith(self.alias):
+                self.call("DELETE", f"_index_template/{template['name']}")
 
 
 Place = EmbeddedPlace | OpenSearchPlace

@@ -149,8 +149,9 @@ async def test_a_foreign_index_stops_the_start(node_place: OpenSearchPlace) -> N
     assert not await backend.ready()
     (lost,) = await backend.msearch([lexical("x")], TIMEOUT_S)
     assert lost.failed
-    with pytest.raises(BackendError, match="no index"):
-        await backend.write(TENANT, [record("a")], [])
+    for change in (backend.write(TENANT, [record("a")], []), backend.delete_document(TENANT, "d")):
+        with pytest.raises(BackendError, match="no index"):
+            await change
     await backend.aclose()
     await _refused(node_place, "Put the alias on it")
 

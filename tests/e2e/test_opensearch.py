@@ -120,6 +120,45 @@ def test_an_embedded_index_moves_over_without_embedding_again(stack: Stack, gate
         delete_behind(opensearch_url, alias)
 
 
+def test_a_reindex_swaps_under_a_running_gateway_and_a_rollback_goes_back(
+    stack: Stack, over_opensearch: tuple[Service, dict[str, str]], opensearch_url: str
+) -> None:
+    """The commands say what they do; the gateway answers alike before, between and after, and follows without a restart."""
+    here, settings = over_opensearch
+    alias = f"{opensearch_url}/_alias/{settings['OPENSEARCH_INDEX']}"
+    body = {"query": QUESTION, "rerank": False}
+    before, (first,) = ask(here, body)["results"], httpx.get(alias, timeout=30, trust_env=False).json()
+    assert before
+    done = stack.command("knowledge", "reindex", **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert ", 0 embedded" in done.stdout
+    assert f"{first} is kept" in done.stdout
+    (second,) = httpx.get(alias, timeout=30, trust_env=False).json()
+    assert second != first
+    document = {"id": "between", "title": "Zwischendurch", "content": "Zwischendurch geschrieben.", "allowed_roles": ["reader"]}
+    assert post(f"{here.url}/documents", [document], token("knowledge-writer")).json()["items"][0]["status"] == "indexed"
+    assert httpx.get(f"{here.url}/ready", timeout=30, trust_env=False).status_code == 200
+    assert ask(here, body)["results"] == before
+    back = stack.command("knowledge", "rollback", **settings)
+    assert back.returncode == 0, back.stdout + back.stderr
+    assert list(httpx.get(alias, timeout=30, trust_env=False).json()) == [first]
+    assert httpx.get(f"{here.url}/ready", timeout=30, trust_env=False).status_code == 200
+    assert ask(here, {"query": "Zwischendurch", "rerank": False})["results"][0]["document_id"] == "between"
+    retired = stack.command("knowledge", "retire", **settings)
+    assert f"{second} is deleted" in retired.stdout
+    assert ask(here, body)["results"]
+    nothing = stack.command("knowledge", "rollback", **settings)
+    assert nothing.returncode == 1
+    assert "nothing to go back to" in nothing.stderr
+
+
+def test_the_file_has_no_index_beside_it(stack: Stack) -> None:
+    """The embedded backend is one file; the command says what to do instead."""
+    done = stack.command("knowledge", "reindex")
+    assert done.returncode == 2
+    assert "EMBEDDED_PATH" in done.stderr
+
+
 def test_there_is_nothing_to_migrate_to_the_file_itself(stack: Stack) -> None:
     """Without another backend the command says what to set."""
     done = stack.command("knowledge", "migrate")

@@ -30,11 +30,15 @@ class Played:
         self.asked: list[tuple[str, list[dict[str, Any]]]] = []
         self.url: tuple[Any, ...] = ()
         self.answers: list[Callable[[web.Request], Awaitable[web.StreamResponse]]] = []
+        self.mapping: dict[str, Any] | None = None
+        """What a look at the alias finds, out of turn; None for the next answer."""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """The next answer; the last one again and again."""
         text = await request.text()
         self.asked.append((request.path_qs, [json.loads(line) for line in text.splitlines() if line]))
+        if self.mapping is not None and request.path.endswith("/_mapping"):
+            return web.json_response(self.mapping)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         return await answer(request)
 

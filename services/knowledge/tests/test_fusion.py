@@ -1,10 +1,12 @@
-"""Flat reciprocal rank fusion, against a second implementation that is as naive as the formula."""
+"""Flat reciprocal rank fusion, against a second implementation that is as naive as the formula, and what lexical lists weigh."""
+
+import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from knowledge.fusion import LegList, fuse
+from knowledge.fusion import LegList, coordination_level, fuse, lexical_factor
 from knowledge.models import Hit, Leg, Passage
 
 WEIGHTS = {Leg.LEXICAL: 1.0, Leg.VECTOR: 1.0, Leg.IDENTIFIER: 1.0}
@@ -15,10 +17,10 @@ def passage(name: str) -> Passage:
     return Passage(name, "doc", "", "", "de", {})
 
 
-def legs(leg: Leg, names: str, sub_query: int = 0, scores: list[float] | None = None) -> LegList:
+def legs(leg: Leg, names: str, sub_query: int = 0, scores: list[float] | None = None, factor: float = 1.0) -> LegList:
     """A leg's list of one-letter passages, best first."""
     values = scores or [float(len(names) - place) for place in range(len(names))]
-    return LegList(leg, sub_query, [Hit(passage(name), score) for name, score in zip(names, values, strict=True)])
+    return LegList(leg, sub_query, [Hit(passage(name), score) for name, score in zip(names, values, strict=True)], factor)
 
 
 def naive(lists: list[LegList], weights: dict[Leg, float], rrf_k: int, n_sub_queries: int) -> list[tuple[str, float]]:
@@ -30,7 +32,7 @@ def naive(lists: list[LegList], weights: dict[Leg, float], rrf_k: int, n_sub_que
         for one in lists:
             for rank in range(1, len(one.hits) + 1):
                 if one.hits[rank - 1].passage.id == name:
-                    total += weights[one.leg] / (n_sub_queries * (rrf_k + rank))
+                    total += weights[one.leg] * one.factor / (n_sub_queries * (rrf_k + rank))
         return total
 
     def best(name: str) -> int:
@@ -47,7 +49,8 @@ def leg_lists(draw: st.DrawFn) -> tuple[list[LegList], int]:
     for sub_query in range(n_sub_queries):
         for leg in (Leg.LEXICAL, Leg.VECTOR):
             names = "".join(draw(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)))
-            lists.append(legs(leg, names, sub_query))
+            factor = draw(st.sampled_from([1.0, 2.0, 7.5])) if leg is Leg.LEXICAL else 1.0
+            lists.append(legs(leg, names, sub_query, factor=factor))
     return lists, n_sub_queries
 
 
@@ -144,3 +147,57 @@ def test_nothing_fuses_to_nothing() -> None:
     """Empty lists give an empty list."""
     assert fuse([], WEIGHTS, 60, 1) == []
     assert fuse([legs(Leg.LEXICAL, "")], WEIGHTS, 60, 1) == []
+
+
+def test_a_lists_factor_multiplies_its_terms_and_no_others() -> None:
+    """The factor of one list is in the terms that are shown and summed; the other lists of the leg keep theirs."""
+    fused = fuse([legs(Leg.LEXICAL, "a", factor=3.0), legs(Leg.LEXICAL, "a", 1), legs(Leg.VECTOR, "a")], WEIGHTS, 60, 2)
+    assert fused[0].terms == {"lexical:0": pytest.approx(3 / 122), "lexical:1": pytest.approx(1 / 122), "vector:0": pytest.approx(1 / 122)}
+    assert fused[0].rrf == pytest.approx(sum(fused[0].terms.values()))
+
+
+@pytest.mark.parametrize(
+    ("query", "text", "level"),
+    [
+        ("how often to water a monstera", "Monstera: water it weekly, not too often.", 3),
+        ("watering monsteras", "water the monstera", 2),
+        ("water WATER waters", "water water", 1),
+        ("Wie viel Licht braucht sie?", "Sie braucht helles Licht.", 2),
+        ("the pH of it", "the pH of it", 0),
+        ("", "water", 0),
+        ("water", "", 0),
+        ("Staunässe vermeiden", unicodedata.normalize("NFD", "STAUNÄSSE vermeidet man so"), 2),
+    ],
+)
+def test_words_of_four_letters_count_once_by_their_beginning(query: str, text: str, level: int) -> None:
+    """Inflection, case, repetition and the form of an umlaut do not matter; short words do not count."""
+    assert coordination_level(query, text) == level
+
+
+@given(st.text(), st.text(), st.text())
+def test_more_text_never_shares_fewer_words(query: str, text: str, more: str) -> None:
+    """The level grows with either text and is the same from both sides."""
+    level = coordination_level(query, text)
+    assert 0 <= level <= coordination_level(query, f"{text} {more}")
+    assert level <= coordination_level(f"{query} {more}", text)
+    assert level == coordination_level(text, query)
+
+
+@given(st.integers(0, 300), st.floats(0, 100), st.floats(0, 100))
+def test_the_factor_is_bounded_and_grows_with_the_level(level: int, weight: float, highest: float) -> None:
+    """Never below 1; the product never above the larger of weight and maximum; never smaller for more shared words."""
+    factor = lexical_factor(level, weight, highest)
+    assert 1 <= factor <= lexical_factor(level + 1, weight, highest)
+    assert weight * factor <= max(weight, highest) * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(("level", "factor"), [(0, 1), (1, 1), (2, 1), (3, 3), (4, 6), (5, 10), (6, 10), (40, 10)])
+def test_each_pair_of_shared_words_adds_the_weight_once_more(level: int, factor: float) -> None:
+    """Weight 0.1 and maximum 1: the number of pairs, from one to ten."""
+    assert lexical_factor(level, 0.1, 1.0) == pytest.approx(factor)
+
+
+@pytest.mark.parametrize(("weight", "highest"), [(0.1, 0.1), (0.1, 0.0), (1.0, 1.0), (2.0, 1.0), (0.0, 1.0)])
+def test_a_maximum_at_the_weight_or_below_fixes_it(weight: float, highest: float) -> None:
+    """That is the switch; a leg that is switched off stays off."""
+    assert lexical_factor(20, weight, highest) == 1

@@ -56,7 +56,7 @@ def test_an_identity_is_sha256_over_the_length_prefixed_parts() -> None:
         (built(), False, False),
         (built({"content": "anders"}), True, True),
         (built({"title": "anders"}), True, True),
-        (built(fingerprint="fp2"), True, True),
+        (built(fingerprint="fp2"), True, False),
         (built(allowed_roles=["board"]), False, True),
         (built(allowed_subjects=["ada"]), False, True),
         (built(metadata={"x": 1}), False, True),

@@ -189,15 +189,15 @@ async def test_busy_items_are_sent_again_and_refused_ones_named(
 ) -> None:
     """Only what was turned away goes out again; reasons hold a status and a word."""
     busy = item(429, "opensearch_rejected_execution_exception")
-    played.says(mapped())
+    played.mapping = mapped()
     played.says({"errors": True, "items": [item(201), busy, item(400, "mapper_parsing_exception"), busy]})
     played.says({"errors": True, "items": [item(201), busy]}, {"errors": False, "items": [item(200)]}, {})
     failures = await backend.write(TENANT, [record(name, SECRET) for name in "abcd"], [])
     assert [(one.id, one.reason) for one in failures] == [("c", "refused: 400 mapper_parsing_exception")]
     bulks = [lines for path, lines in played.asked if "_bulk" in path]
     assert [[line["id"] for line in lines if "id" in line] for lines in bulks] == [["a", "b", "c", "d"], ["b", "d"], ["d"]]
-    assert all("require_alias=true" in path for path, _ in played.asked if "_bulk" in path)
-    assert "_refresh" in played.asked[-1][0]
+    assert all(path.startswith(f"/{ALIAS}-1/_bulk") for path, _ in played.asked if "_bulk" in path)
+    assert [path.split("?")[0] for path, _ in played.asked[-2:]] == [f"/{ALIAS}-1/_refresh", f"/{ALIAS}/_mapping"]
 
 
 async def test_a_cluster_that_stays_busy_is_a_failure_of_each_item(
@@ -205,7 +205,8 @@ async def test_a_cluster_that_stays_busy_is_a_failure_of_each_item(
 ) -> None:
     """After a few tries, and without an end to the rest."""
     monkeypatch.setattr(opensearch_documents, "ATTEMPTS", 3)
-    played.says(mapped(), {"errors": True, "items": [item(429, "rejected")]})
+    played.mapping = mapped()
+    played.says({"errors": True, "items": [item(429, "rejected")]})
     (failure,) = await backend.write(TENANT, [record("a")], [])
     assert failure.reason == "refused: 429 too busy"
     assert len([path for path, _ in played.asked if "_bulk" in path]) == 3
@@ -213,7 +214,7 @@ async def test_a_cluster_that_stays_busy_is_a_failure_of_each_item(
 
 async def test_a_refused_bulk_request_is_an_error(played: Played, backend: OpenSearchBackend) -> None:
     """Nothing was acknowledged."""
-    played.says(mapped())
+    played.mapping = mapped()
     played.says({"error": {"type": "cluster_block_exception", "reason": SECRET}}, status=403)
     with pytest.raises(BackendError, match="403 cluster_block_exception"):
         await backend.write(TENANT, [record("a", SECRET)], [])
@@ -221,6 +222,7 @@ async def test_a_refused_bulk_request_is_an_error(played: Played, backend: OpenS
 
 async def test_a_removal_that_left_something_goes_on(played: Played, backend: OpenSearchBackend) -> None:
     """A chunk that changed meanwhile is removed in the next round; a failure is an error."""
+    played.mapping = mapped()
     round_ = {"deleted": 3, "version_conflicts": 1, "failures": [], "timed_out": False}
     played.says({}, round_, {}, {**round_, "deleted": 1, "version_conflicts": 0})
     assert await backend.delete_document(TENANT, "d") == 4
@@ -232,6 +234,7 @@ async def test_a_removal_that_left_something_goes_on(played: Played, backend: Op
 
 async def test_a_writer_never_decides_on_half_an_answer(played: Played, backend: OpenSearchBackend) -> None:
     """With a shard missing, chunks would look absent and documents vanished."""
+    played.mapping = mapped()
     played.says({**GOOD, "_shards": {**SHARDS, "failed": 1}})
     for call in (backend.stored_chunks(TENANT, "d"), backend.permissions(TENANT, "d"), backend.document_ids(TENANT, "s")):
         with pytest.raises(BackendError, match="all of the index"):
@@ -296,4 +299,22 @@ async def test_a_mapping_of_another_release_stops_the_start(played: Played, back
     """Both hashes and two ways out are named."""
     played.says(mapped(mapping_hash="0ld"))
     with pytest.raises(IndexMismatch, match=r"mapping 0ld, this release needs [0-9a-f]{16}\. .* or start the release"):
+        await backend.open(fingerprint=FINGERPRINT, dimension=DIMENSION)
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 405])
+async def test_a_template_that_may_not_be_put_is_done_without(played: Played, backend: OpenSearchBackend, status: int) -> None:
+    """The index is there and fits: the gateway serves, with a line in the log that quotes nothing."""
+    played.mapping = mapped()
+    played.says({"error": {"type": "security_exception", "reason": SECRET}}, status=status)
+    await backend.open(fingerprint=FINGERPRINT, dimension=DIMENSION)
+    assert any("_index_template" in path for path, _ in played.asked)
+    assert await backend.ready()
+
+
+async def test_a_cluster_that_fails_at_the_template_is_not_open(played: Played, backend: OpenSearchBackend) -> None:
+    """A failure is no refusal: it is tried again later."""
+    played.mapping = mapped()
+    played.says({"error": {"type": "some_exception"}}, status=503)
+    with pytest.raises(BackendError, match="503"):
         await backend.open(fingerprint=FINGERPRINT, dimension=DIMENSION)

@@ -285,3 +285,62 @@ async def test_language_goes_to_the_legs_and_filters_nothing() -> None:
     assert set(ids(hybrid)) == {"de", "en"}
     assert backend.asked[0][0].language == "de"
     assert backend.asked[0][0].filters == ()
+
+
+LONG = "wasser licht sonne erde topf regen"
+
+
+async def lexical_terms(backend: FakeBackend, asked: Query, embedder: FakeEmbedder | None = None, **given: object) -> dict[str, float]:
+    """The lexical terms of the passage `a`, times 61: the weights, as it is the best of each list."""
+    [hybrid] = await hybrids(backend, asked, embedder, **{"lexical_weight": 0.1, **given})
+    [best] = [candidate for candidate in hybrid.candidates if candidate.passage.id == "a"]
+    return {name: round(term * 61, 9) for name, term in best.terms.items() if name.startswith("lexical")}
+
+
+async def test_the_lexical_leg_weighs_more_where_its_best_passage_shares_many_words() -> None:
+    """Four words make six pairs, two make one; the maximum ends it, and one at the weight switches it off."""
+    backend = FakeBackend([record("a", LONG), record("b", "wind")])
+    assert await lexical_terms(backend, query("wasser licht")) == {"lexical:0": 0.1}
+    assert await lexical_terms(backend, query("wasser licht sonne erde")) == {"lexical:0": 0.6}
+    assert await lexical_terms(backend, query("wasser licht sonne erde"), lexical_weight_max=0.2) == {"lexical:0": 0.2}
+    assert await lexical_terms(backend, query("wasser licht sonne erde"), lexical_weight_max=0.1) == {"lexical:0": 0.1}
+
+
+async def test_the_title_and_the_configured_fields_count_as_text_of_the_passage() -> None:
+    """Shared words are looked for in what the lexical leg searches."""
+    backend = FakeBackend([record("a", LONG, title="wasser licht", content="sonne erde")])
+    assert await lexical_terms(backend, query("wasser licht sonne erde")) == {"lexical:0": 0.6}
+    assert await lexical_terms(backend, query("wasser licht sonne erde"), text_fields=("content",)) == {"lexical:0": 0.1}
+
+
+async def test_each_sub_query_has_its_own_shared_words() -> None:
+    """The long sub-query's list weighs more, the short one's does not."""
+    backend = FakeBackend([record("a", LONG)])
+    terms = await lexical_terms(backend, query("frage", sub_queries=("wasser", LONG)))
+    assert terms == {"lexical:0": 0.05, "lexical:1": 0.5}
+
+
+async def test_without_a_vector_leg_shared_words_change_nothing() -> None:
+    """There is nothing to weigh the lexical leg against."""
+    embedder, backend = FakeEmbedder(), FakeBackend([record("a", LONG)])
+    embedder.down = True
+    assert await lexical_terms(backend, query(LONG), embedder) == {"lexical:0": 0.1}
+
+
+async def test_a_lexical_leg_without_hits_leaves_the_order_of_the_vector_leg() -> None:
+    """An empty or failed list has no best passage to look at."""
+    backend = FakeBackend([record("a", LONG), record("b", "wasser wind")])
+    backend.failed = {Leg.LEXICAL}
+    [hybrid] = await hybrids(backend, query(LONG))
+    assert ids(hybrid) == ["a", "b"]
+
+
+@pytest.mark.parametrize("floor", [None, 0.999])
+async def test_shared_words_are_counted_before_the_floor(floor: float | None) -> None:
+    """The floor takes the best lexical passage out, and the others weigh what they weighed."""
+    backend = FakeBackend([record("a", f"{LONG} " * 3, vector=embedding_of("fern")), record("b", "wasser licht sonne erde topf")])
+    asked = query("wasser licht sonne erde topf", min_similarity=floor, drop_lexical_below_floor=True)
+    [hybrid] = await hybrids(backend, asked, lexical_weight=0.1)
+    [second] = [candidate for candidate in hybrid.candidates if candidate.passage.id == "b"]
+    rank = 2 if floor is None else 1
+    assert second.terms["lexical:0"] * (60 + rank) == pytest.approx(1.0)

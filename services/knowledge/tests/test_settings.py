@@ -311,3 +311,32 @@ def test_a_group_can_be_loaded_alone(env: pytest.MonkeyPatch) -> None:
     """Commands load only what they need."""
     env.delenv("AUTH_JWT_SECRET")
     assert load_group(SearchSettings).retrieval_depth == 50
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "words"),
+    [
+        ("GERMAN_COMPOUND_WORDS_FILE", "Mangel\nzwei Worte\n", "line 2 is not one word"),
+        ("SYNONYMS_FILE", "# rules\na, b\nallein\n", "line 3 names one synonym only"),
+    ],
+)
+def test_a_file_of_words_that_is_wrong_stops_the_start(env: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str, words: str) -> None:
+    """The setting, the line and two ways out are named; absent is wrong too, empty is none."""
+    file = tmp_path / "words.txt"
+    env.setenv(name, str(file))
+    stops(name, "cannot be read", "Correct the file, or unset")
+    file.write_text(text, encoding="utf-8")
+    stops(name, words, "Correct the file, or unset")
+    file.write_text("# nothing yet\n", encoding="utf-8")
+    assert load()
+    env.setenv(name, "")
+    search = load().search
+    assert (search.german_compound_words_file, search.synonyms_file) == (None, None)
+
+
+def test_a_near_name_of_a_file_of_words_is_a_warning(env: pytest.MonkeyPatch) -> None:
+    """It would silently do nothing."""
+    env.setenv("GERMAN_COMPOUNDS_FILE", "x")
+    env.setenv("SYNONYM_FILE", "x")
+    assert any("SYNONYMS_FILE" in warning for warning in load_settings()[1])
+    assert any("GERMAN_COMPOUNDS_FILE" in warning for warning in load_settings()[1])

@@ -22,8 +22,9 @@ from knowledge.auth import Authenticator
 from knowledge.deadline import Clock
 from knowledge.errors import BackendError, EmbeddingError, FallbackReason, IndexMismatch, RerankError
 from knowledge.ingest.ingestor import Ingestor
+from knowledge.lexicon import read_lexicon
 from knowledge.pipeline import Pipeline
-from knowledge.ports import Backend, Embedder, Export, Reranker, SigningKeys
+from knowledge.ports import Backend, Embedder, Export, Reindexing, Reranker, SigningKeys
 from knowledge.rerank import RerankStage
 from knowledge.retrieve import Retriever
 from knowledge.settings import RerankerSettings, SearchSettings, Settings, load_settings
@@ -67,10 +68,11 @@ class Adapters:
 def new_backend(search: SearchSettings, telemetry: Telemetry) -> Backend:
     """The search backend that the settings name."""
     tracer = telemetry.tracer(SERVICE)
+    lexicon = read_lexicon(search.german_compound_words_file, search.synonyms_file)
     if search.search_backend == "embedded":
         from knowledge.adapters.embedded import EmbeddedBackend
 
-        return EmbeddedBackend(search.embedded_path, tracer=tracer)
+        return EmbeddedBackend(search.embedded_path, tracer=tracer, lexicon=lexicon)
     from knowledge.adapters.opensearch import OpenSearchBackend
 
     return OpenSearchBackend(
@@ -81,7 +83,25 @@ def new_backend(search: SearchSettings, telemetry: Telemetry) -> Backend:
         ca_file=search.opensearch_ca_file,
         pool_size=search.max_concurrent_searches,
         tracer=tracer,
+        lexicon=lexicon,
     )
+
+
+def new_reindexing(search: SearchSettings) -> Reindexing:
+    """The indices behind the searched one, of the OpenSearch backend."""
+    from knowledge.adapters.analysis import compound_words
+    from knowledge.adapters.opensearch_client import connect
+    from knowledge.adapters.opensearch_reindexing import OpenSearchReindexing
+
+    lexicon = read_lexicon(search.german_compound_words_file, None)
+    client = connect(
+        search.opensearch_url,
+        username=search.opensearch_username or None,
+        password=search.opensearch_password.get_secret_value() or None,
+        ca_file=search.opensearch_ca_file,
+        pool_size=search.max_concurrent_searches,
+    )
+    return OpenSearchReindexing(client, search.opensearch_index, compounds=compound_words(lexicon.compound_words))
 
 
 def open_export(path: Path) -> Export:

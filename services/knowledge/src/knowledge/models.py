@@ -183,6 +183,8 @@ class LegQuery:
     language: str | None = None
     vector: tuple[float, ...] = ()
     identifiers: tuple[str, ...] = ()
+    fingerprint: str = ""
+    """Of the model that made `vector`: a backend that holds vectors of another one fails the leg. Empty: not checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +273,7 @@ class Answer:
 class Record:
     """A chunk as it is stored: the passage, its permissions, its vector and the two hashes that decide the work on it.
 
-    `embed_hash` covers the exact embedded text and the embedding fingerprint; `record_hash` covers every stored field.
+    `embed_hash` covers the exact embedded text and the embedding fingerprint; `record_hash` covers every other stored field.
     """
 
     id: str
@@ -305,6 +307,27 @@ class StoredChunk:
     id: str
     embed_hash: str
     record_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFacts:
+    """A physical index: its name, and the embedding model that it was made for."""
+
+    name: str
+    fingerprint: str
+    dimension: int
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A chunk that is not the same in two indices, by its key there.
+
+    `in_source`: whether the source has it. `target_version`: of what the target has, so that no newer write is overtaken; None: nothing.
+    """
+
+    key: str
+    in_source: bool
+    target_version: tuple[int, int] | None
 
 
 @dataclass(frozen=True, slots=True)

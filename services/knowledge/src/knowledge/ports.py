@@ -1,11 +1,13 @@
 """The seams to the outside: the search backend, the embedder, the reranker. Adapters implement them, `app` wires them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any, Literal, Protocol
 
 from knowledge.models import (
+    Difference,
     Embeddings,
     Finding,
+    IndexFacts,
     LegQuery,
     LegResult,
     Record,
@@ -171,6 +173,68 @@ class SigningKeys(Protocol):
         Raises:
             KeysUnavailable: the keys cannot be fetched.
         """
+        ...
+
+    async def aclose(self) -> None:
+        """Release connections."""
+        ...
+
+
+class IndexPair(Protocol):
+    """Two indices with the same passages: `source` is searched, `target` is to be. Whoever writes, writes to both meanwhile.
+
+    Everything raises BackendError.
+    """
+
+    source: IndexFacts
+    target: IndexFacts
+
+    async def counts(self) -> tuple[int, int]:
+        """The numbers of chunks in source and target."""
+        ...
+
+    def differences(self) -> AsyncIterator[Sequence[Difference]]:
+        """Every chunk that is not the same in both, some at a time; one that waits for its vector in the target is among them."""
+        ...
+
+    async def recheck(self, keys: Sequence[str]) -> list[Difference]:
+        """Those of these chunks that are not the same in both right now, searchable or not."""
+        ...
+
+    async def records(self, keys: Sequence[str]) -> dict[str, Record]:
+        """Chunks of the source by key, right now; those that it has."""
+        ...
+
+    async def write_target(self, changes: Sequence[tuple[Difference, Record | None]]) -> None:
+        """Write or (None) remove chunks of the target. Where somebody else wrote since the difference was seen, theirs stays."""
+        ...
+
+    async def sample(self, size: int) -> list[tuple[Record, Record]]:
+        """Chunks at random, as source and target have them."""
+        ...
+
+    async def search(self, facts: IndexFacts, query: LegQuery) -> list[str]:
+        """Chunk ids of one leg in one of the two."""
+        ...
+
+    async def swap(self) -> None:
+        """From now on the target is searched; the source is kept, and gets every write, until it is retired."""
+        ...
+
+
+class Reindexing(Protocol):
+    """The indices behind the searched one. Everything raises BackendError."""
+
+    async def begin(self, fingerprint: str, dimension: int) -> IndexPair:
+        """Make an index for this embedding model beside the searched one, or go on with one that was begun."""
+        ...
+
+    async def previous(self) -> IndexPair:
+        """The searched index as source, the one before it as target."""
+        ...
+
+    async def retire(self) -> str | None:
+        """Delete the index beside the searched one, half built or kept; its name, None if there was none."""
         ...
 
     async def aclose(self) -> None:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 
 from knowledge.deadline import Deadline
 from knowledge.errors import BackendError, DeadlineExceeded, EmbeddingError, SearchUnavailable
-from knowledge.fusion import LegList, fuse
+from knowledge.fusion import LegList, coordination_level, fuse, lexical_factor
 from knowledge.identifiers import Identifiers, query_identifiers, tiers
-from knowledge.models import Candidate, Degraded, Hit, Leg, LegQuery, LegResult, Query, Scope, Visibility
+from knowledge.models import Candidate, Degraded, Embeddings, Hit, Leg, LegQuery, LegResult, Query, Scope, Visibility, join_text
 from knowledge.ports import Embedder, SearchBackend
 from knowledge.settings import SearchSettings, TimeSettings
 from knowledge.telemetry import Instruments
@@ -30,6 +30,8 @@ class ScopeHybrid:
     candidates: tuple[Candidate, ...]
     degraded: tuple[Degraded, ...] = ()
     warnings: tuple[str, ...] = ()
+    strong: frozenset[str] = frozenset()
+    """The strong identifiers of the question, which form the tiers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,42 +75,41 @@ class Retriever:
             SearchUnavailable: no scope had a leg that answered.
             DeadlineExceeded: the time was gone before any leg answered.
         """
-        vectors = await self._embed(query.searched, deadline)
+        embeddings = await self._embed(query.searched, deadline)
         identifiers = query_identifiers((query.text, *query.sub_queries))
-        bodies = self._bodies(query, visibility, vectors, identifiers)
+        bodies = self._bodies(query, visibility, embeddings, identifiers)
         results = await self._msearch(bodies, deadline)
         hybrids = []
         for index, scope in enumerate(query.scopes):
             own = [(body, result) for body, result in zip(bodies, results, strict=True) if body.scope == index]
             if all(result.failed for body, result in own if body.query.leg is not Leg.IDENTIFIER):
                 own = []
-            hybrids.append(self._hybrid(query, scope, own, identifiers, vector_missing=vectors is None) if own else None)
+            hybrids.append(self._hybrid(query, scope, own, identifiers, vector_missing=embeddings is None) if own else None)
         if all(hybrid is None for hybrid in hybrids):
             raise SearchUnavailable("No leg of the search answered; try again.", retry_after_s=1)
         failed = (Degraded.LEXICAL, Degraded.VECTOR)
         return [hybrid or ScopeHybrid(scope, (), failed) for hybrid, scope in zip(hybrids, query.scopes, strict=True)]
 
-    async def _embed(self, texts: Sequence[str], deadline: Deadline) -> tuple[tuple[float, ...], ...] | None:
+    async def _embed(self, texts: Sequence[str], deadline: Deadline) -> Embeddings | None:
         """One call for all sub-queries; None if it failed or was late: the lexical legs answer then."""
         wait = min(self._time.embedding_timeout_s, deadline.left() * EMBEDDING_SHARE)
         with self._metrics.stage("embed"):
             try:
                 async with asyncio.timeout(wait):
-                    return (await self._embedder.embed(texts, "query", wait)).vectors
+                    return await self._embedder.embed(texts, "query", wait)
             except (EmbeddingError, TimeoutError):
                 return None
 
-    def _bodies(
-        self, query: Query, visibility: Visibility, vectors: Sequence[tuple[float, ...]] | None, identifiers: Identifiers
-    ) -> list[_Body]:
+    def _bodies(self, query: Query, visibility: Visibility, embeddings: Embeddings | None, identifiers: Identifiers) -> list[_Body]:
         bodies: list[_Body] = []
         for scope_index, scope in enumerate(query.scopes):
             depth = max(self._search.retrieval_depth, self._initial_k, scope.top_k)
             for sub_query, text in enumerate(query.searched):
                 base = LegQuery(Leg.LEXICAL, visibility, depth, scope.filters, text=text, language=query.language)
                 legs = [base]
-                if vectors is not None:
-                    legs.append(replace(base, leg=Leg.VECTOR, text="", vector=vectors[sub_query]))
+                if embeddings is not None:
+                    vector, fingerprint = embeddings.vectors[sub_query], embeddings.fingerprint
+                    legs.append(replace(base, leg=Leg.VECTOR, text="", vector=vector, fingerprint=fingerprint))
                 if sub_query == 0 and identifiers.all:
                     # The identifiers of all sub-queries are looked up once a scope: they do not depend on the sub-query.
                     legs.append(replace(base, leg=Leg.IDENTIFIER, text="", identifiers=identifiers.all))
@@ -139,6 +140,9 @@ class Retriever:
         degraded = _degradation([(body.query.leg, result) for body, result in own], vector_missing=vector_missing)
         strong = frozenset(identifiers.strong)
         lists = [LegList(body.query.leg, body.sub_query, result.hits) for body, result in own]
+        if Degraded.VECTOR not in degraded:
+            # Before the floor, which may take the best lexical passage out: how well words fit does not depend on it.
+            lists = [weigh_words(one, query.searched[one.sub_query], self._search) for one in lists]
         warnings: tuple[str, ...] = ()
         if scope.min_similarity is not None:
             if Degraded.VECTOR in degraded:
@@ -157,9 +161,21 @@ class Retriever:
                 hybrid_rank=rank,
                 matched_identifiers=tuple(name for name in candidate.passage.identifiers if name in wanted),
             )
+            # Without identifiers the fused candidates are what they were.
+            if wanted
+            else candidate
             for rank, candidate in enumerate(ranked[: max(self._initial_k, scope.top_k)], start=1)
         )
-        return ScopeHybrid(scope, candidates, degraded, warnings)
+        return ScopeHybrid(scope, candidates, degraded, warnings, strong)
+
+
+def weigh_words(one: LegList, text: str, search: SearchSettings) -> LegList:
+    """A lexical list with the factor that the words shared by `text` and its best passage give it; any other as it is."""
+    if one.leg is not Leg.LEXICAL or not one.hits:
+        return one
+    best = one.hits[0].passage
+    level = coordination_level(text, join_text(search.text_fields, best.title, best.content, best.metadata))
+    return replace(one, factor=lexical_factor(level, search.lexical_weight, search.lexical_weight_max))
 
 
 def _degradation(results: Sequence[tuple[Leg, LegResult]], *, vector_missing: bool) -> tuple[Degraded, ...]:

@@ -8,13 +8,14 @@ from typing import Annotated, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
 from platformdirs import user_data_path
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import BeforeValidator, Field, SecretStr, ValidationInfo, field_validator, model_validator
 
+from knowledge.lexicon import LexiconError, read_compound_words, read_synonyms
 from servicekit.settings import ConfigurationError, SettingsGroup, load_group, suggest_unknown
 
 PREFIXES = (
     *("SEARCH_", "EMBEDDED_", "EMBEDDING_", "OPENSEARCH_", "RETRIEVAL_", "RRF_", "LEXICAL_", "VECTOR_", "IDENTIFIER_"),
-    *("MIN_SIMILARITY", "USE_IMPORTANCE", "TEXT_FIELDS", "FILTERABLE_", "MAX_CONCURRENT_"),
+    *("MIN_SIMILARITY", "USE_IMPORTANCE", "TEXT_FIELDS", "FILTERABLE_", "MAX_CONCURRENT_", "GERMAN_", "SYNONYM"),
     *("RERANKER_", "RERANK_", "AUTH_", "KNOWLEDGE_"),
 )
 # Settings of the sibling services: a .env that all share must not be called wrong.
@@ -58,15 +59,30 @@ class SearchSettings(SettingsGroup):
     retrieval_depth: int = Field(50, ge=50, le=1000)
     rrf_k: int = Field(60, ge=1, le=1000)
     # Chosen on development data, see docs/benchmarks.md: equal weights lose to the vector leg alone where words differ.
-    lexical_weight: float = Field(0.1, ge=0, le=100)
+    lexical_weight: float = Field(0.03, ge=0, le=100)
+    # Reached where question and passage share many words; at `lexical_weight` or below it, that one is fixed.
+    lexical_weight_max: float = Field(1.0, ge=0, le=100)
     vector_weight: float = Field(1.0, ge=0, le=100)
-    identifier_weight: float = Field(0.1, ge=0, le=100)
+    identifier_weight: float = Field(0.05, ge=0, le=100)
     min_similarity: float | None = Field(None, ge=-1, le=1)
     use_importance: bool = False
     text_fields: Names = ("title", "content")
     filterable_fields: Names = ("language", "category", "tags")
+    german_compound_words_file: Path | None = None
+    synonyms_file: Path | None = None
     max_concurrent_searches: int = Field(64, ge=1, le=4096)
     knowledge_env: Literal["production", "development"] = "production"
+
+    @field_validator("german_compound_words_file", "synonyms_file")
+    @classmethod
+    def _readable(cls, path: Path | None, info: ValidationInfo) -> Path | None:
+        name = str(info.field_name).upper()
+        try:
+            if path is not None:
+                (read_synonyms if name == "SYNONYMS_FILE" else read_compound_words)(path)
+        except LexiconError as error:
+            raise ValueError(f"{name}: {error}. Correct the file, or unset {name} to go without it.") from None
+        return path
 
     @model_validator(mode="after")
     def _complete(self) -> "SearchSettings":

@@ -5,12 +5,13 @@ Words are those of Unicode's segmentation (UAX#29): `pH-Wert` gives `pH` and `We
 """
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 import apsw.unicode
 import Stemmer
 
+from knowledge.adapters.compounds import NO_COMPOUND_WORDS, CompoundWords
 from knowledge.adapters.stopwords import ENGLISH, GERMAN
 
 DE, EN, STD = "de", "en", "std"
@@ -81,36 +82,64 @@ def fold_german(word: str) -> str:
     return "".join(folded)
 
 
+def compound_words(listed: Iterable[str]) -> CompoundWords:
+    """The words of a list, folded as German tokens are: whichever way a list and a text spell an umlaut, they meet."""
+    return CompoundWords(frozenset(map(fold_german, listed)))
+
+
 CACHED_WORDS = 20_000
 """Words of which an analyzer remembers the term: few words make up most of a text."""
 
 
 class Analyzer:
-    """Turns words into the terms that are indexed and searched. Not for several threads at once: stemmers keep state."""
+    """Turns words into the terms that are indexed and searched. Not for several threads at once: stemmers keep state.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: one of `ANALYZERS`.
+        compounds: what German words are split into when they are indexed; the others are never split.
+    """
+
+    def __init__(self, name: str, compounds: CompoundWords = NO_COMPOUND_WORDS) -> None:
         self.name = name
         self._fold = fold_german if name == DE else fold
         stop_words = {DE: GERMAN, EN: ENGLISH}.get(name, frozenset[str]())
         self._stop_words = frozenset(map(self._fold, stop_words))
         language = {DE: "german", EN: "english"}.get(name)
         self._stemmer = Stemmer.Stemmer(language) if language else None
+        self._compounds = compounds if name == DE else NO_COMPOUND_WORDS
         self._cached_term = lru_cache(CACHED_WORDS)(self._term)
+        self._cached_token = lru_cache(CACHED_WORDS)(self._token)
 
     def term(self, word: str) -> str | None:
-        """The term of a word; None for a stop word."""
+        """The term that a query asks for with a word; None for a stop word."""
         return self._cached_term(word)
 
     def _term(self, word: str) -> str | None:
+        return self._stem(folded) if (folded := self._kept(word)) else None
+
+    def _token(self, word: str) -> tuple[str, ...]:
+        folded = self._kept(word)
+        # A word that is in the list itself counts twice, as in Lucene: so it stands above a compound that only holds it.
+        return tuple(map(self._stem, (folded, *self._compounds.parts(folded)))) if folded else ()
+
+    def _kept(self, word: str) -> str:
+        """The folded word; empty for a stop word."""
         folded = self._fold(word)
-        if not folded or folded in self._stop_words:
-            return None
+        return "" if folded in self._stop_words else folded
+
+    def _stem(self, folded: str) -> str:
         if self._stemmer is None or not folded.replace("'", "").isalpha():
             return folded
         return str(self._stemmer.stemWord(folded))
 
     def terms(self, text: str) -> Iterator[str]:
-        """The terms of a text, in order, repeated ones included."""
+        """The terms of a query or a phrase, in order, repeated ones included."""
         for word in words(text):
             if term := self.term(word):
                 yield term
+
+    def tokens(self, text: str) -> Iterator[tuple[str, ...]]:
+        """What is indexed of a text, word by word: its term, then the terms of the parts that stand at the same place."""
+        for word in words(text):
+            if token := self._cached_token(word):
+                yield token

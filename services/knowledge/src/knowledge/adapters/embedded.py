@@ -16,12 +16,14 @@ import apsw
 from opentelemetry.trace import Tracer
 
 from knowledge.adapters import embedded_documents as documents
-from knowledge.adapters.analysis import ANALYZERS, Analyzer
+from knowledge.adapters.analysis import ANALYZERS, Analyzer, compound_words
 from knowledge.adapters.embedded_examination import examine
 from knowledge.adapters.embedded_queries import find
-from knowledge.adapters.embedded_schema import check, connect, create, prepare, transaction
+from knowledge.adapters.embedded_schema import check, connect, create, prepare, read_meta, transaction
 from knowledge.adapters.search_span import search_span
+from knowledge.adapters.synonyms import Synonyms
 from knowledge.errors import BackendError, IndexMismatch
+from knowledge.lexicon import NO_LEXICON, Lexicon, Synonym
 from knowledge.models import Finding, LegQuery, LegResult, Record, Statistics, StoredChunk, StoredDocument, Visibility, WriteFailure
 
 T = TypeVar("T")
@@ -49,9 +51,10 @@ class _Job:
 class _Reader:
     """A read connection with its analyzers, for one thread."""
 
-    def __init__(self, path: Path, busy_timeout_s: float) -> None:
+    def __init__(self, path: Path, busy_timeout_s: float, synonyms: Sequence[Synonym]) -> None:
         self.connection = connect(path, busy_timeout_s=busy_timeout_s, writer=False)
         self._analyzers = {name: Analyzer(name) for name in ANALYZERS}
+        self._synonyms = {name: Synonyms(synonyms, analyzer) for name, analyzer in self._analyzers.items()}
 
     def search(self, queries: Sequence[LegQuery], job: _Job) -> list[LegResult]:
         """All legs on one snapshot."""
@@ -63,7 +66,9 @@ class _Reader:
             return LegResult(failed=True, timed_out=True)
         self.connection.set_progress_handler(job.over, PROGRESS_STEPS)
         try:
-            return LegResult(find(self.connection, self._analyzers, query))
+            if query.fingerprint and query.fingerprint != read_meta(self.connection).get("fingerprint", query.fingerprint):
+                return LegResult(failed=True)
+            return LegResult(find(self.connection, self._analyzers, self._synonyms, query))
         except apsw.InterruptError:
             return LegResult(failed=True, timed_out=True)
         except apsw.Error:
@@ -80,10 +85,15 @@ class EmbeddedBackend:
         tracer: makes one span a search.
         threads: searches that run at once.
         busy_timeout_s: how long a write waits for the writer of another process.
+        lexicon: parts of German compounds, which decide what is indexed, and synonyms, which decide what is searched.
     """
 
-    def __init__(self, path: Path, *, tracer: Tracer, threads: int = 4, busy_timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, path: Path, *, tracer: Tracer, threads: int = 4, busy_timeout_s: float = 10.0, lexicon: Lexicon = NO_LEXICON
+    ) -> None:
         self._path = path
+        self._compounds = compound_words(lexicon.compound_words)
+        self._synonyms = lexicon.synonyms
         self._tracer = tracer
         self._busy_timeout_s = busy_timeout_s
         self._where = f"The index {path}"
@@ -113,7 +123,7 @@ class EmbeddedBackend:
         """Whether the file is there, answers and fits."""
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                await self._read(lambda reader: check(reader.connection, self._where, *self._expected))
+                await self._read(lambda reader: check(reader.connection, self._where, *self._expected, self._compounds))
         except (BackendError, TimeoutError):
             return False
         return True
@@ -136,8 +146,8 @@ class EmbeddedBackend:
         """Make the file or check it."""
 
         def prepared() -> None:
-            create(self._path)
-            prepare(self._writing(), self._where, fingerprint, dimension)
+            create(self._path, self._compounds)
+            prepare(self._writing(), self._where, fingerprint, dimension, self._compounds)
 
         await self._run(self._writers, prepared)
         if fingerprint is not None:
@@ -204,14 +214,14 @@ class EmbeddedBackend:
     def _reader(self) -> _Reader:
         reader: _Reader | None = getattr(self._of_thread, "reader", None)
         if reader is None:
-            reader = _Reader(self._path, self._busy_timeout_s)
+            reader = _Reader(self._path, self._busy_timeout_s, self._synonyms)
             self._of_thread.reader = reader
             self._connections.append(reader.connection)
         return reader
 
     def _writing(self) -> apsw.Connection:
         if self._writer is None:
-            connection = connect(self._path, busy_timeout_s=self._busy_timeout_s, writer=True)
+            connection = connect(self._path, busy_timeout_s=self._busy_timeout_s, writer=True, compounds=self._compounds)
             self._connections.append(connection)
             self._writer = connection
         return self._writer

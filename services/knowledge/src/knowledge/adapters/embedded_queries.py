@@ -2,14 +2,15 @@
 
 import json
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import apsw
 
-from knowledge.adapters.analysis import Analyzer, analyzers_of, query_words
+from knowledge.adapters.analysis import Analyzer, analyzers_of
 from knowledge.adapters.embedded_schema import LINKS, load_strings
 from knowledge.adapters.stored import conditions, sees_nothing, shown_metadata, storable, usable_vector
+from knowledge.adapters.synonyms import Synonyms, phrases_of
 from knowledge.models import Hit, Leg, LegQuery, Passage, Visibility
 
 Parameters = list[str | int | bytes]
@@ -24,6 +25,13 @@ _LEXICAL = """
 SELECT p.key, -f.rank, p.id FROM text_{name} AS f CROSS JOIN passages AS p ON p.key = f.rowid
 WHERE f.text_{name} MATCH ? AND {narrowed}
 """
+# A word and its synonyms are one part, of which the best counts; part 0 holds the words that have none.
+_BY_PARTS = """
+SELECT p.key, sum(m.score), p.id FROM (
+  SELECT key, max(score) AS score FROM ({matched}) GROUP BY part, key
+) AS m CROSS JOIN passages AS p ON p.key = m.key WHERE {narrowed} GROUP BY p.key
+"""
+_PART = "SELECT rowid AS key, {part} AS part, -rank AS score FROM text_{name} WHERE text_{name} MATCH ?"
 _VECTOR = """
 SELECT p.key, max(-1.0, min(1.0, 1 - vec_distance_cosine(v.vector, ?))), p.id FROM passages AS p JOIN vectors AS v ON v.passage = p.key
 WHERE {narrowed}
@@ -65,7 +73,9 @@ def _narrowed(query: LegQuery) -> tuple[str, Parameters]:
     return " AND ".join(clauses), parameters
 
 
-def find(connection: apsw.Connection, analyzers: Mapping[str, Analyzer], query: LegQuery) -> tuple[Hit, ...]:
+def find(
+    connection: apsw.Connection, analyzers: Mapping[str, Analyzer], synonyms: Mapping[str, Synonyms], query: LegQuery
+) -> tuple[Hit, ...]:
     """The hits of one leg, by (score desc, chunk id asc).
 
     Raises:
@@ -74,7 +84,7 @@ def find(connection: apsw.Connection, analyzers: Mapping[str, Analyzer], query: 
     if sees_nothing(query.visibility) or query.size < 1:
         return ()
     if query.leg is Leg.LEXICAL:
-        found, parameters = _lexical(analyzers, query)
+        found, parameters = _lexical(analyzers, synonyms, query)
     elif query.leg is Leg.VECTOR:
         found, parameters = _vector(query)
     else:
@@ -85,19 +95,29 @@ def find(connection: apsw.Connection, analyzers: Mapping[str, Analyzer], query: 
     return tuple(Hit(passage(row[1:]), float(row[0])) for row in rows)
 
 
-def _lexical(analyzers: Mapping[str, Analyzer], query: LegQuery) -> tuple[str, Parameters]:
+def _lexical(analyzers: Mapping[str, Analyzer], synonyms: Mapping[str, Synonyms], query: LegQuery) -> tuple[str, Parameters]:
     """Any of the distinct terms, in the table of each language searched; a passage stands in one of them."""
     narrowed, narrowing = _narrowed(query)
     statements: list[str] = []
     parameters: Parameters = []
-    asked = query_words(query.text)
     for name in analyzers_of(query.language):
-        terms = dict.fromkeys(term for word in asked if (term := analyzers[name].term(word)))
-        if terms:
+        expansion = synonyms[name].expand(query.text)
+        any_of = _matching((term for word in expansion.words if (term := analyzers[name].term(word))), " OR ")
+        all_of = ((part, _matching(analyzers[name].terms(phrase), " AND ")) for part, phrase in phrases_of(expansion.groups))
+        parts = [(part, match) for part, match in ((0, any_of), *all_of) if match]
+        if not expansion.groups and parts:
             statements.append(_LEXICAL.format(name=name, narrowed=narrowed))
-            quoted = (term.replace('"', '""') for term in terms)
-            parameters += [" OR ".join(f'"{term}"' for term in quoted), *narrowing]
+        elif parts:
+            matched = " UNION ALL ".join(_PART.format(part=part, name=name) for part, _ in parts)
+            statements.append(_BY_PARTS.format(matched=matched, narrowed=narrowed))
+        if parts:
+            parameters += [*(match for _, match in parts), *narrowing]
     return " UNION ALL ".join(statements), parameters
+
+
+def _matching(terms: Iterable[str], operator: str) -> str:
+    """The distinct terms as FTS5 reads them, each quoted."""
+    return operator.join('"' + term.replace('"', '""') + '"' for term in dict.fromkeys(terms))
 
 
 def _vector(query: LegQuery) -> tuple[str, Parameters]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal
@@ -11,6 +12,7 @@ import apsw
 import sqlite_vec
 
 from knowledge.adapters.analysis import ANALYSIS_VERSION, ANALYZERS, Analyzer
+from knowledge.adapters.compounds import NO_COMPOUND_WORDS, CompoundWords, other_compound_words
 from knowledge.adapters.stored import as_words, other_model
 from knowledge.errors import IndexMismatch
 
@@ -71,16 +73,17 @@ CREATE TRIGGER text_{name}_deleted AFTER DELETE ON passages WHEN old.analyzer = 
   BEGIN DELETE FROM text_{name} WHERE rowid = old.key; END;
 """
 
-_Tokenize = Callable[[bytes, int, str | None], Iterator[str]]
+_Tokenize = Callable[[bytes, int, str | None], Iterator[str | tuple[str, ...]]]
 
 
-def connect(path: Path, *, busy_timeout_s: float, writer: bool) -> apsw.Connection:
+def connect(path: Path, *, busy_timeout_s: float, writer: bool, compounds: CompoundWords = NO_COMPOUND_WORDS) -> apsw.Connection:
     """A connection with the vector functions and the tokenizers; a reader's cannot write.
 
     Args:
         path: the file; it must be there.
         busy_timeout_s: how long a statement waits for another process.
         writer: whether it may change the file.
+        compounds: what German words are split into when they are written.
 
     Raises:
         apsw.Error: it cannot be opened; NotADBError where it is something else.
@@ -92,7 +95,7 @@ def connect(path: Path, *, busy_timeout_s: float, writer: bool) -> apsw.Connecti
     connection.enable_load_extension(True)
     connection.load_extension(sqlite_vec.loadable_path())
     connection.enable_load_extension(False)
-    connection.register_fts5_tokenizer(TOKENIZER, _tokenizer)
+    connection.register_fts5_tokenizer(TOKENIZER, partial(_tokenizer, compounds))
     connection.pragma("foreign_keys", True)
     # Every acknowledged write, a revoked permission above all, survives a loss of power: WAL alone saves it from `kill -9` only.
     connection.pragma("synchronous", "FULL")
@@ -101,20 +104,21 @@ def connect(path: Path, *, busy_timeout_s: float, writer: bool) -> apsw.Connecti
     return connection
 
 
-def _tokenizer(_connection: apsw.Connection, args: list[str]) -> _Tokenize:
-    analyzer = Analyzer(args[0])
+def _tokenizer(compounds: CompoundWords, _connection: apsw.Connection, args: list[str]) -> _Tokenize:
+    analyzer = Analyzer(args[0], compounds)
 
-    def tokenize(utf8: bytes, flags: int, _locale: str | None) -> Iterator[str]:
+    def tokenize(utf8: bytes, flags: int, _locale: str | None) -> Iterator[str | tuple[str, ...]]:
         # A query comes as terms already, each quoted: stemming a stem again would give another term.
         if flags & apsw.FTS5_TOKENIZE_QUERY:
             yield utf8.decode()
         else:
-            yield from analyzer.terms(utf8.decode())
+            # Terms of one tuple share a place, and all but the first leave the passage's length as it is: as in Lucene.
+            yield from analyzer.tokens(utf8.decode())
 
     return tokenize
 
 
-def create(path: Path) -> None:
+def create(path: Path, compounds: CompoundWords = NO_COMPOUND_WORDS) -> None:
     """Make the file if it is absent, readable by its owner alone.
 
     It is made beside its place and linked there when it is whole: two processes may do so at once, neither ever sees half a file,
@@ -128,26 +132,32 @@ def create(path: Path) -> None:
         whole.touch(mode=0o600)
         connection = connect(whole, busy_timeout_s=0, writer=True)
         with transaction(connection, "IMMEDIATE"):
-            _create_tables(connection)
+            _create_tables(connection, compounds)
         connection.pragma("journal_mode", "wal")
         connection.close()
         with suppress(FileExistsError):
             path.hardlink_to(whole)
 
 
-def prepare(connection: apsw.Connection, where: str, fingerprint: str | None, dimension: int | None) -> None:
+def prepare(
+    connection: apsw.Connection,
+    where: str,
+    fingerprint: str | None,
+    dimension: int | None,
+    compounds: CompoundWords = NO_COMPOUND_WORDS,
+) -> None:
     """Check that the file fits; note the embedding model where it is new.
 
     Raises:
-        IndexMismatch: a foreign file, another schema or text analysis, or another embedding model.
+        IndexMismatch: a foreign file, another schema or text analysis, other compound words, or another embedding model.
     """
-    check(connection, where, fingerprint, dimension)
+    check(connection, where, fingerprint, dimension, compounds)
     if fingerprint is None or dimension is None or "fingerprint" in read_meta(connection):
         return
     with transaction(connection, "IMMEDIATE"):
         connection.execute("INSERT OR IGNORE INTO meta VALUES ('fingerprint', ?), ('dimension', ?)", (fingerprint, dimension))
         # Another process may have been quicker, with another model.
-        check(connection, where, fingerprint, dimension)
+        check(connection, where, fingerprint, dimension, compounds)
 
 
 @contextmanager
@@ -164,7 +174,7 @@ def transaction(connection: apsw.Connection, mode: Literal["DEFERRED", "IMMEDIAT
     connection.execute("COMMIT")
 
 
-def _create_tables(connection: apsw.Connection) -> None:
+def _create_tables(connection: apsw.Connection, compounds: CompoundWords) -> None:
     connection.execute(_TABLES)
     for name in LINKS:
         connection.execute(_LINK.format(name=name))
@@ -172,11 +182,15 @@ def _create_tables(connection: apsw.Connection) -> None:
         connection.execute(_TEXT.format(name=name, tokenizer=TOKENIZER))
     versions = (SCHEMA_VERSION, ANALYSIS_VERSION)
     connection.execute("INSERT INTO meta VALUES ('schema', ?), ('analysis', ?)", versions)
+    if compounds.digest:
+        connection.execute("INSERT INTO meta VALUES ('compound_words', ?)", (compounds.digest,))
     connection.pragma("application_id", APPLICATION_ID)
 
 
-def check(connection: apsw.Connection, where: str, fingerprint: str | None, dimension: int | None) -> None:
-    """Whether an existing file fits. Raises IndexMismatch."""
+def check(
+    connection: apsw.Connection, where: str, fingerprint: str | None, dimension: int | None, compounds: CompoundWords | None = None
+) -> None:
+    """Whether an existing file fits; without `compounds` for readers that search no words. Raises IndexMismatch."""
     if connection.pragma("application_id") != APPLICATION_ID:
         raise IndexMismatch(f"{where} is the database of another program. Name another file in EMBEDDED_PATH, or move this one.")
     meta = read_meta(connection)
@@ -186,6 +200,8 @@ def check(connection: apsw.Connection, where: str, fingerprint: str | None, dime
             f"{where} was built for schema {found[0]} and text analysis {found[1]}, this release needs {SCHEMA_VERSION} and "
             f"{ANALYSIS_VERSION}. Ingest the documents again into a new file, or start the release it was built with."
         )
+    if compounds is not None and meta.get("compound_words", "") != compounds.digest:
+        raise IndexMismatch(other_compound_words(where, "name a new file in EMBEDDED_PATH and ingest the documents again"))
     if fingerprint is None or dimension is None or "fingerprint" not in meta:
         return
     if (meta["fingerprint"], meta["dimension"]) != (fingerprint, dimension):
@@ -194,7 +210,10 @@ def check(connection: apsw.Connection, where: str, fingerprint: str | None, dime
 
 
 def read_meta(connection: apsw.Connection) -> dict[str, str | int]:
-    """What the file says of itself: `schema`, `analysis`, and `fingerprint` with `dimension` once they are known."""
+    """What the file says of itself.
+
+    `schema`, `analysis`, the digest `compound_words` where it was made with some, and `fingerprint` with `dimension` once they are known.
+    """
     return dict(connection.execute("SELECT name, value FROM meta"))
 
 

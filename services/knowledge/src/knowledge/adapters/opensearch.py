@@ -8,14 +8,16 @@ from time import monotonic
 from typing import Any
 
 from opensearchpy.exceptions import ConnectionError as Unreachable
-from opensearchpy.exceptions import ConnectionTimeout, RequestError
+from opensearchpy.exceptions import ConnectionTimeout
 from opentelemetry.trace import Tracer
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_random
 
 from knowledge.adapters import opensearch_documents as documents
 from knowledge.adapters import opensearch_examination as examination
+from knowledge.adapters.analysis import compound_words
 from knowledge.adapters.opensearch_client import IndexAbsent, connect, translated
-from knowledge.adapters.opensearch_mapping import Described, check, index_body, index_name
+from knowledge.adapters.opensearch_indices import Indices, fingerprint_of
+from knowledge.adapters.opensearch_mapping import Described, check
 from knowledge.adapters.opensearch_queries import (
     PASSAGE_FIELDS,
     Json,
@@ -27,9 +29,11 @@ from knowledge.adapters.opensearch_queries import (
     visible,
 )
 from knowledge.adapters.search_span import search_span
-from knowledge.adapters.stored import UNKNOWN_MODEL, is_unicode, refusals, sees_nothing, union
-from knowledge.errors import BackendError, IndexMismatch
-from knowledge.models import Finding, LegQuery, LegResult, Record, Statistics, StoredChunk, StoredDocument, Visibility, WriteFailure
+from knowledge.adapters.stored import UNKNOWN_MODEL, is_unicode, refusals, sees_nothing, union, without_vector
+from knowledge.adapters.synonyms import synonyms_of
+from knowledge.errors import BackendError
+from knowledge.lexicon import NO_LEXICON, Lexicon
+from knowledge.models import Finding, Leg, LegQuery, LegResult, Record, Statistics, StoredChunk, StoredDocument, Visibility, WriteFailure
 
 READY_TIMEOUT_S = 2.0
 SHARD_SHARE = 0.8
@@ -55,6 +59,7 @@ class OpenSearchBackend:
         ca_file: the certificate authority of the cluster, where the system does not know it.
         pool_size: connections at most; each search takes one.
         replicas: copies of the index beside the first, when the gateway creates it; None for one where there is a second node.
+        lexicon: parts of German compounds, which decide what is indexed, and synonyms, which decide what is searched.
     """
 
     def __init__(
@@ -68,31 +73,39 @@ class OpenSearchBackend:
         ca_file: Path | None = None,
         pool_size: int = 32,
         replicas: int | None = None,
+        lexicon: Lexicon = NO_LEXICON,
     ) -> None:
         self._client = connect(url, username=username, password=password, ca_file=ca_file, pool_size=pool_size)
         self._alias = alias
         self._tracer = tracer
-        self._replicas = replicas
-        self._index: Described | None = None
-        self._expected: tuple[str | None, int | None] = (None, None)
+        self._compounds = compound_words(lexicon.compound_words)
+        self._synonyms = synonyms_of(lexicon.synonyms)
+        self._indices = Indices(self._client, alias, replicas, self._compounds)
 
     async def msearch(self, queries: Sequence[LegQuery], timeout_s: float) -> list[LegResult]:
-        """All legs in one round trip. A body that can find nothing is not sent."""
+        """All legs in one round trip, on one index. A body that can find nothing is not sent, nor is a vector of another model."""
         ends_at = monotonic() + timeout_s
-        bodies = [search_body(query, max(1, int(timeout_s * SHARD_SHARE * 1000))) for query in queries]
-        sent = [(query, body) for query, body in zip(queries, bodies, strict=True) if body is not None]
+        fingerprint = next((query.fingerprint for query in queries if query.fingerprint), "")
+        index = self._indices.searched(fingerprint)
+        strange = index is not None and fingerprint not in ("", fingerprint_of(index))
+        results = [LegResult(failed=strange and query.leg is Leg.VECTOR) for query in queries]
+        sent: list[tuple[int, LegQuery, Json]] = []
+        for place, query in enumerate(queries):
+            body = None if results[place].failed else search_body(query, max(1, int(timeout_s * SHARD_SHARE * 1000)), self._synonyms)
+            if body is not None:
+                sent.append((place, query, body))
         if not sent:
-            return [LegResult() for _ in queries]
+            return results
         with search_span(self._tracer, "opensearch", self._alias, len(sent)) as span:
-            lines = [line for query, body in sent for line in (search_header(query), body)]
+            lines = [line for _, query, body in sent for line in (search_header(query), body)]
             with translated():
-                items = (await self._ask(lines, ends_at, span.trace_id))["responses"]
-                found = iter([self._result(query, item) for (query, _), item in zip(sent, items, strict=True)])
-            results = [LegResult() if body is None else next(found) for body in bodies]
+                items = (await self._ask(index.name if index else self._alias, lines, ends_at, span.trace_id))["responses"]
+                for (place, query, _), item in zip(sent, items, strict=True):
+                    results[place] = self._result(query, item)
             span.legs(results)
             return results
 
-    async def _ask(self, lines: list[Json], ends_at: float, trace_id: str) -> dict[str, Any]:
+    async def _ask(self, index: str, lines: list[Json], ends_at: float, trace_id: str) -> dict[str, Any]:
         """Send; a broken connection is tried once more if time is left, a late one never. The trace id joins the slow log."""
 
         def worth_another_try(error: BaseException) -> bool:
@@ -110,26 +123,21 @@ class OpenSearchBackend:
             with attempt:
                 left = max(0.001, (ends_at - monotonic()) * CLIENT_SHARE)
                 answer = await self._client.msearch(
-                    body=lines, index=self._alias, params={"request_timeout": left}, headers={"X-Opaque-Id": trace_id}
+                    body=lines, index=index, params={"request_timeout": left}, headers={"X-Opaque-Id": trace_id}
                 )
         return answer
 
     def _result(self, query: LegQuery, item: dict[str, Any]) -> LegResult:
         # An index that was never there is empty; one that was there and is gone is a failure.
-        return LegResult() if self._index is None and is_absent(item) else leg_result(query, item)
+        return LegResult() if not self._indices.known and is_absent(item) else leg_result(query, item)
 
     async def ready(self) -> bool:
         """Whether the cluster answers, and the index, once seen, is there and fits."""
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
-                found = await self._describe()
-            if found is None:
-                return self._index is None
-            check(found, self._alias, *self._expected)
+                return await self._indices.adopt()
         except (BackendError, TimeoutError):
             return False
-        self._index = found
-        return True
 
     async def examine(self) -> list[Finding]:
         """The cluster and the index behind the alias."""
@@ -137,60 +145,34 @@ class OpenSearchBackend:
 
     async def aclose(self) -> None:
         """Close the connections."""
+        await self._indices.aclose()
         await self._client.close()
 
     async def open(self, *, fingerprint: str | None, dimension: int | None) -> None:
         """Create index and alias together, or check them."""
-        found = await self._describe()
-        if found is None and fingerprint is not None and dimension is not None:
-            await self._create(fingerprint, dimension)
-            found = await self._describe()
-            if found is None:
-                name = index_name(self._alias, fingerprint, dimension)
-                raise IndexMismatch(
-                    f"The index {name} is there, but the alias {self._alias} is not. Put the alias on it, or delete the index."
-                )
-        if found is not None:
-            check(found, self._alias, fingerprint, dimension)
-            self._index = found
-        if fingerprint is not None:
-            self._expected = (fingerprint, dimension)
-
-    async def _describe(self) -> Described | None:
-        """The index behind the alias; None if there is none."""
-        with translated():
-            # An absent index is no failure that the client should log.
-            found = await self._client.indices.get_mapping(index=self._alias, params={"ignore": 404})
-            if is_absent(found):
-                return None
-            indices = [Described(name, one["mappings"]) for name, one in sorted(found.items())]
-        if self._alias in found:
-            raise IndexMismatch(
-                f"{self._alias} is an index and must be an alias, so that an index can be replaced. "
-                "Name another alias in OPENSEARCH_INDEX, or delete that index."
-            )
-        if len(indices) > 1:
-            names = ", ".join(one.name for one in indices)
-            raise IndexMismatch(f"The alias {self._alias} points to several indices ({names}). Take it off all but one of them.")
-        return indices[0] if indices else None
-
-    async def _create(self, fingerprint: str, dimension: int) -> None:
-        name = index_name(self._alias, fingerprint, dimension)
-        with translated():
-            try:
-                await self._client.indices.create(index=name, body=index_body(self._alias, fingerprint, dimension, self._replicas))
-            except RequestError as error:
-                # Another replica was quicker: its index came together with the alias.
-                if error.error != "resource_already_exists_exception":
-                    raise
+        await self._indices.open(fingerprint, dimension)
 
     async def stored_chunks(self, tenant: str, document_id: str) -> list[StoredChunk]:
-        """The chunks of a document."""
-        rows = await self._rows(_of_document(tenant, document_id), ["id", "embed_hash", "record_hash"])
-        return [StoredChunk(row["id"], row["embed_hash"], row["record_hash"]) for row in rows]
+        """The chunks of a document. One that is not the same in every written index has no hashes: it must be written again."""
+        pair = await self._indices.look()
+        if pair is None:
+            return []
+        filters, fields = _of_document(tenant, document_id), ["id", "embed_hash", "record_hash"]
+        tables = [{row["id"]: row async for row in documents.scan(self._client, index.name, filters, fields)} for index in pair.written]
+        found = []
+        for name in dict.fromkeys(name for table in tables for name in table):
+            rows = [table[name] for table in tables if name in table]
+            same = len(rows) == len(tables) and len({row["record_hash"] for row in rows}) == 1
+            own = next((row for row, index in zip(rows, pair.written, strict=False) if self._indices.is_own(index)), rows[0])
+            found.append(StoredChunk(name, own["embed_hash"], own["record_hash"]) if same else StoredChunk(name, "", ""))
+        return found
 
     async def stored_vectors(self, tenant: str, embed_hashes: Sequence[str]) -> dict[str, tuple[float, ...]]:
         """Vectors of the tenant by embed_hash."""
+        pair = await self._indices.look()
+        if pair is None:
+            return {}
+        index = next(filter(self._indices.is_own, pair.written), pair.current)
         found: dict[str, tuple[float, ...]] = {}
         wanted = list(dict.fromkeys(embed_hashes))
         for start in range(0, len(wanted), VECTORS):
@@ -202,30 +184,34 @@ class OpenSearchBackend:
                 "collapse": {"field": "embed_hash"},
                 "_source": ["embed_hash", "vector"],
             }
-            try:
-                answer = await documents.search(self._client, self._alias, body)
-            except IndexAbsent:
-                return {}
+            answer = await documents.search(self._client, index.name, body)
             sources = [hit["_source"] for hit in answer["hits"]["hits"]]
             # The engine keeps float32 and writes the shortest decimals of it.
             found.update((source["embed_hash"], tuple(array("f", source["vector"]))) for source in sources)
         return found
 
     async def write(self, tenant: str, upserts: Sequence[Record], delete_ids: Sequence[str]) -> list[WriteFailure]:
-        """Bulk requests of bounded size, one outcome an item, then one refresh."""
-        if self._index is None:
-            self._index = await self._describe()
-        if self._index is None:
-            raise BackendError(UNKNOWN_MODEL)
-        refused = refusals(tenant, upserts, self._index.dimension)
-        actions = [documents.upsert(record) for record in upserts if record.id not in refused]
-        actions += [documents.removal(tenant, name) for name in delete_ids if is_unicode(name)]
-        failures = list(refused.values())
-        for batch in documents.batches(actions):
-            failures += await documents.bulk(self._client, self._alias, batch)
-        if actions:
-            await documents.refresh(self._client, self._alias)
-        return failures
+        """Bulk requests of bounded size, one outcome an item, then one refresh; the same to every written index."""
+
+        async def write_to(index: Described) -> list[WriteFailure]:
+            own = upserts if self._indices.is_own(index) else [without_vector(record) for record in upserts]
+            refused = refusals(tenant, own, index.dimension)
+            actions = [documents.upsert(record) for record in own if record.id not in refused]
+            actions += [documents.removal(tenant, name) for name in delete_ids if is_unicode(name)]
+            failures = list(refused.values())
+            for batch in documents.batches(actions):
+                failures += await documents.bulk(self._client, index.name, batch)
+            if actions:
+                await documents.refresh(self._client, index.name)
+            return failures
+
+        try:
+            outcomes = await self._indices.on_all(write_to, brings_vectors=True)
+        except IndexAbsent:
+            if self._indices.known:
+                raise
+            raise BackendError(UNKNOWN_MODEL) from None
+        return list({failure.id: failure for failures in outcomes for failure in failures}.values())
 
     async def document(self, document_id: str, visibility: Visibility) -> StoredDocument | None:
         """The visible chunks of a document, with the permissions of those."""
@@ -256,10 +242,13 @@ class OpenSearchBackend:
         return union(row["allowed_roles"] for row in rows), union(row["allowed_subjects"] for row in rows)
 
     async def delete_document(self, tenant: str, document_id: str) -> int:
-        """Remove a document by query inside the tenant."""
+        """Remove a document by query inside the tenant, from every written index."""
+        filters = _of_document(tenant, document_id)
         try:
-            return await documents.delete_by_query(self._client, self._alias, _of_document(tenant, document_id))
+            return max(await self._indices.on_all(lambda index: documents.delete_by_query(self._client, index.name, filters)))
         except IndexAbsent:
+            if self._indices.known:
+                raise
             return 0
 
     async def document_ids(self, tenant: str, source: str) -> set[str]:
@@ -271,13 +260,13 @@ class OpenSearchBackend:
 
     async def statistics(self, tenant: str | None) -> Statistics:
         """What the index behind the alias holds."""
-        found = await self._describe()
-        if found is None:
+        pair = await self._indices.look()
+        if pair is None:
             return Statistics(None, None, ())
-        check(found, self._alias, None, None)
+        check(pair.current, self._alias, None, None, self._compounds)
         filters = [] if tenant is None else [{"term": {"tenant": tenant}}]
         sources = await documents.sources(self._client, self._alias, filters)
-        return Statistics(str(found.meta.get("fingerprint")), found.dimension, tuple(sources))
+        return Statistics(fingerprint_of(pair.current), pair.current.dimension, tuple(sources))
 
     async def _rows(self, filters: list[Json], fields: list[str]) -> list[Json]:
         try:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from array import array
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,6 +36,13 @@ PAGE = 500
 EXACT_DOCUMENTS = 40_000
 """Of a source: more are estimated, within about a percent."""
 
+COPIED = (
+    *("id", "tenant", "document_id", "chunk_key", "ordinal", "source", "document_title", "title", "content", "language", "category"),
+    *("importance", "embed_hash", "record_hash"),
+)
+LISTS = ("tags", "allowed_roles", "allowed_subjects", "identifiers")
+"""Fields of a record that are stored as they are."""
+
 BUSY = 429
 BLOCKED = "cluster_block_exception"
 
@@ -46,15 +54,23 @@ def key(tenant: str, chunk_id: str) -> str:
 
 def stored_source(record: Record) -> Json:
     """A record as it is stored. Its text stands in the field of its language."""
-    copied = ("id", "tenant", "document_id", "chunk_key", "ordinal", "source", "document_title", "title", "content", "language")
-    lists = ("tags", "allowed_roles", "allowed_subjects", "identifiers")
-    source: Json = {name: getattr(record, name) for name in (*copied, "category", "importance", "embed_hash", "record_hash")}
-    source |= {name: list(getattr(record, name)) for name in lists}
+    source: Json = {name: getattr(record, name) for name in COPIED}
+    source |= {name: list(getattr(record, name)) for name in LISTS}
     source |= {"metadata": dict(record.metadata), "facets": list(facets(record.metadata))}
     source["text"] = {analyzer_of(record.language): record.text}
     if record.vector:
         source["vector"] = list(record.vector)
     return source
+
+
+def record_of(source: Json) -> Record:
+    """The record that `stored_source` was made of."""
+    (text,) = source["text"].values()
+    lists: dict[str, Any] = {name: tuple(source[name]) for name in LISTS}
+    # The engine keeps float32 and writes the shortest decimals of it.
+    vector = tuple(array("f", source.get("vector", ())))
+    copied: dict[str, Any] = {name: source[name] for name in COPIED}
+    return Record(**copied, **lists, text=text, metadata=source["metadata"], vector=vector)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +89,14 @@ def upsert(record: Record) -> Action:
 def removal(tenant: str, chunk_id: str) -> Action:
     """Remove a chunk, whether or not it is there."""
     return Action(chunk_id, _lines({"delete": {"_id": key(tenant, chunk_id)}}))
+
+
+def conditional(target_key: str, record: Record | None, version: tuple[int, int] | None) -> Action:
+    """Write or (None) remove by `_id`, on condition that this version (sequence number, primary term) is still there, or nothing."""
+    held = {"_id": target_key} if version is None else {"_id": target_key, "if_seq_no": version[0], "if_primary_term": version[1]}
+    if record is None:
+        return Action(target_key, _lines({"delete": held}))
+    return Action(record.id, _lines({"create" if version is None else "index": held}, stored_source(record)))
 
 
 def _lines(*values: Json) -> bytes:
@@ -99,7 +123,7 @@ def _worth_another_try(error: BaseException) -> bool:
     return isinstance(error, Unreachable) or (isinstance(error, TransportError) and error.status_code == BUSY)
 
 
-async def bulk(client: AsyncOpenSearch, alias: str, actions: Sequence[Action]) -> list[WriteFailure]:
+async def bulk(client: AsyncOpenSearch, index: str, actions: Sequence[Action]) -> list[WriteFailure]:
     """Send one batch; what the cluster is too busy for is sent again a few times, later each time.
 
     Raises:
@@ -111,7 +135,7 @@ async def bulk(client: AsyncOpenSearch, alias: str, actions: Sequence[Action]) -
     async def send() -> bool:
         """Whether some actions were turned away for now."""
         nonlocal pending
-        pending, refused = await _bulk_once(client, alias, pending)
+        pending, refused = await _bulk_once(client, index, pending)
         failures.extend(refused)
         return bool(pending)
 
@@ -131,11 +155,10 @@ def _last_outcome(state: RetryCallState) -> object:
     return state.outcome.result() if state.outcome else None
 
 
-async def _bulk_once(client: AsyncOpenSearch, alias: str, actions: list[Action]) -> tuple[list[Action], list[WriteFailure]]:
+async def _bulk_once(client: AsyncOpenSearch, index: str, actions: list[Action]) -> tuple[list[Action], list[WriteFailure]]:
     """The actions to send again, and those that are refused for good."""
     body = b"".join(action.lines for action in actions)
-    # Without `require_alias` a cluster that creates indices by itself would put an index in the alias's place.
-    answer = await client.bulk(body=body, index=alias, params={"require_alias": "true", "request_timeout": WRITE_TIMEOUT_S})
+    answer = await client.bulk(body=body, index=index, params={"request_timeout": WRITE_TIMEOUT_S})
     busy: list[Action] = []
     refused: list[WriteFailure] = []
     for action, item in zip(actions, answer["items"], strict=True):
@@ -150,13 +173,13 @@ async def _bulk_once(client: AsyncOpenSearch, alias: str, actions: list[Action])
     return busy, refused
 
 
-async def refresh(client: AsyncOpenSearch, alias: str) -> None:
+async def refresh(client: AsyncOpenSearch, index: str) -> None:
     """Make everything written so far searchable on every copy."""
     with translated():
-        await client.indices.refresh(index=alias, params={"request_timeout": WRITE_TIMEOUT_S})
+        await client.indices.refresh(index=index, params={"request_timeout": WRITE_TIMEOUT_S})
 
 
-async def delete_by_query(client: AsyncOpenSearch, alias: str, filters: list[Json]) -> int:
+async def delete_by_query(client: AsyncOpenSearch, index: str, filters: list[Json]) -> int:
     """Remove all that match; how many there were. A chunk that was written meanwhile is removed by another round.
 
     Raises:
@@ -166,9 +189,9 @@ async def delete_by_query(client: AsyncOpenSearch, alias: str, filters: list[Jso
     options = {"refresh": "true", "conflicts": "proceed", "request_timeout": WRITE_TIMEOUT_S}
     removed = 0
     for _ in range(ATTEMPTS):
-        await refresh(client, alias)
+        await refresh(client, index)
         with translated():
-            answer = await client.delete_by_query(index=alias, body=body, params=options)
+            answer = await client.delete_by_query(index=index, body=body, params=options)
             removed += int(answer["deleted"])
             if answer["failures"] or answer["timed_out"]:
                 break
@@ -177,7 +200,7 @@ async def delete_by_query(client: AsyncOpenSearch, alias: str, filters: list[Jso
     raise BackendError("OpenSearch did not remove every chunk of the document; try again.")
 
 
-async def scan(client: AsyncOpenSearch, alias: str, filters: list[Json], fields: list[str]) -> AsyncIterator[Json]:
+async def scan(client: AsyncOpenSearch, index: str, filters: list[Json], fields: list[str]) -> AsyncIterator[Json]:
     """The stored fields of all that match, in the order of a document.
 
     Raises:
@@ -192,7 +215,7 @@ async def scan(client: AsyncOpenSearch, alias: str, filters: list[Json], fields:
         "track_total_hits": False,
     }
     while True:
-        hits = (await search(client, alias, body))["hits"]["hits"]
+        hits = (await search(client, index, body))["hits"]["hits"]
         for hit in hits:
             yield hit["_source"]
         if len(hits) < PAGE:
@@ -200,35 +223,35 @@ async def scan(client: AsyncOpenSearch, alias: str, filters: list[Json], fields:
         body["search_after"] = hits[-1]["sort"]
 
 
-async def search(client: AsyncOpenSearch, alias: str, body: Json) -> dict[str, Any]:
+async def search(client: AsyncOpenSearch, index: str, body: Json) -> dict[str, Any]:
     """A search that is complete or an error: the writer decides by it what to write and what to remove."""
     with translated():
-        answer: dict[str, Any] = await client.search(index=alias, body=body, params={"allow_partial_search_results": "false"})
+        answer: dict[str, Any] = await client.search(index=index, body=body, params={"allow_partial_search_results": "false"})
         if answer["timed_out"] or answer["_shards"]["failed"]:
             raise BackendError("OpenSearch could not read all of the index; try again.")
         return answer
 
 
-async def document_ids(client: AsyncOpenSearch, alias: str, filters: list[Json]) -> set[str]:
+async def document_ids(client: AsyncOpenSearch, index: str, filters: list[Json]) -> set[str]:
     """The distinct documents among all that match."""
-    return {bucket["key"]["document_id"] async for bucket in _buckets(client, alias, filters, ("document_id",), {})}
+    return {bucket["key"]["document_id"] async for bucket in _buckets(client, index, filters, ("document_id",), {})}
 
 
-async def sources(client: AsyncOpenSearch, alias: str, filters: list[Json]) -> list[SourceStatistics]:
+async def sources(client: AsyncOpenSearch, index: str, filters: list[Json]) -> list[SourceStatistics]:
     """Tenants and their sources, with the numbers of documents and chunks."""
     distinct = {"documents": {"cardinality": {"field": "document_id", "precision_threshold": EXACT_DOCUMENTS}}}
     return [
         SourceStatistics(bucket["key"]["tenant"], bucket["key"]["source"], bucket["documents"]["value"], bucket["doc_count"])
-        async for bucket in _buckets(client, alias, filters, ("tenant", "source"), distinct)
+        async for bucket in _buckets(client, index, filters, ("tenant", "source"), distinct)
     ]
 
 
-async def _buckets(client: AsyncOpenSearch, alias: str, filters: list[Json], fields: tuple[str, ...], within: Json) -> AsyncIterator[Json]:
+async def _buckets(client: AsyncOpenSearch, index: str, filters: list[Json], fields: tuple[str, ...], within: Json) -> AsyncIterator[Json]:
     """Each combination of the values of `fields` among all that match, in order."""
     pages: Json = {"size": PAGE, "sources": [{name: {"terms": {"field": name}}} for name in fields]}
     body = {"size": 0, "query": {"bool": {"filter": filters}}, "aggs": {"found": {"composite": pages, "aggs": within}}}
     while True:
-        page = (await search(client, alias, body))["aggregations"]["found"]
+        page = (await search(client, index, body))["aggregations"]["found"]
         for bucket in page["buckets"]:
             yield bucket
         if "after_key" not in page:

@@ -5,6 +5,7 @@ from typing import Any
 from opensearchpy import AsyncOpenSearch
 
 from knowledge.adapters.opensearch_client import CALL_TIMEOUT_S, translated
+from knowledge.adapters.opensearch_mapping import COMPOUND_WORDS, META
 from knowledge.models import Finding, Verdict
 
 OLDEST = (2, 19)
@@ -14,7 +15,7 @@ SAMPLES = {"de": ("Blätter", "Blaetter"), "en": ("watering", "waters"), "std": 
 
 
 async def examine(client: AsyncOpenSearch, alias: str) -> list[Finding]:
-    """Version, plugins, health, room for writes, size, and the analyzers on sample words.
+    """Version, plugins, health, room for writes, size, compound words, and the analyzers on sample words.
 
     Raises:
         BackendError: the cluster does not answer.
@@ -22,6 +23,7 @@ async def examine(client: AsyncOpenSearch, alias: str) -> list[Finding]:
     with translated():
         findings = [await _version(client), await _plugins(client), await _health(client, alias), await _writable(client, alias)]
         findings.append(await _size(client, alias))
+        findings += await _made(client, alias)
         findings += [await _analyzer(client, alias, name, *texts) for name, texts in SAMPLES.items()]
     return findings
 
@@ -72,6 +74,18 @@ async def _size(client: AsyncOpenSearch, alias: str) -> Finding:
     return Finding(
         Verdict.OK if chunks else Verdict.WARNING, "contents", f"{chunks} chunks" if chunks else "no chunks yet; ingest some documents"
     )
+
+
+async def _made(client: AsyncOpenSearch, alias: str) -> list[Finding]:
+    """What the index was made with beside the embedding model."""
+    mappings = await client.indices.get_mapping(index=alias, request_timeout=CALL_TIMEOUT_S)
+    metas = [index["mappings"].get("_meta", {}).get(META, {}) for index in mappings.values()]
+    said = "German passages are split by the list"
+    return [
+        Finding(Verdict.OK, "compound words", f"{said} {meta[COMPOUND_WORDS]} of {meta[f'{COMPOUND_WORDS}_count']} words")
+        for meta in metas
+        if COMPOUND_WORDS in meta
+    ]
 
 
 async def _analyzer(client: AsyncOpenSearch, alias: str, name: str, one: str, other: str) -> Finding:

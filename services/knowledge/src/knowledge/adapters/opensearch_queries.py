@@ -7,6 +7,7 @@ from typing import Any
 from knowledge.adapters.analysis import analyzers_of, query_words
 from knowledge.adapters.opensearch_client import ABSENT
 from knowledge.adapters.stored import conditions, sees_nothing, shown_metadata, storable, usable_vector
+from knowledge.adapters.synonyms import Expansion, Synonyms
 from knowledge.models import Hit, Leg, LegQuery, LegResult, Passage, Visibility
 
 Json = dict[str, Any]
@@ -44,17 +45,21 @@ def visible(visibility: Visibility) -> list[Json]:
     ]
 
 
-def search_body(query: LegQuery, timeout_ms: int) -> Json | None:
+def search_body(query: LegQuery, timeout_ms: int, synonyms: Mapping[str, Synonyms] | None = None) -> Json | None:
     """The body of one leg; None for a query that can find nothing.
 
     Args:
         query: the leg.
         timeout_ms: what each shard may take, in milliseconds; what it has by then is kept.
+        synonyms: the rules in each field; None for none.
     """
     if sees_nothing(query.visibility) or query.size < 1:
         return None
     narrowed = [*visible(query.visibility), *({"terms": {one.field: one.values}} for one in conditions(query.filters))]
-    clause = {Leg.LEXICAL: _lexical, Leg.VECTOR: _vector, Leg.IDENTIFIER: _identifier}[query.leg](query, narrowed)
+    if query.leg is Leg.LEXICAL:
+        clause = _lexical(query, narrowed, synonyms)
+    else:
+        clause = {Leg.VECTOR: _vector, Leg.IDENTIFIER: _identifier}[query.leg](query, narrowed)
     if clause is None:
         return None
     body: Json = {
@@ -69,13 +74,26 @@ def search_body(query: LegQuery, timeout_ms: int) -> Json | None:
     return body
 
 
-def _lexical(query: LegQuery, narrowed: list[Json]) -> Json | None:
+def _lexical(query: LegQuery, narrowed: list[Json], synonyms: Mapping[str, Synonyms] | None) -> Json | None:
     """Any of the distinct words, in the field of each language searched; a passage fills one of them."""
-    text = " ".join(query_words(query.text))
-    if not text:
+    asked = query_words(query.text)
+    if not asked:
         return None
-    matches = [{"match": {f"text.{name}": {"query": text}}} for name in analyzers_of(query.language)]
+    expansions = {name: synonyms[name].expand(query.text) if synonyms else Expansion(asked) for name in analyzers_of(query.language)}
+    matches = [_match(f"text.{name}", expansion) for name, expansion in expansions.items()]
     return {"bool": {"must": [{"dis_max": {"queries": matches}}], "filter": narrowed}}
+
+
+def _match(field: str, expansion: Expansion) -> Json:
+    """The words add up, and so does each group with the best of its phrases."""
+    any_of = {"match": {field: {"query": " ".join(expansion.words)}}}
+    if not expansion.groups:
+        return any_of
+    best_of = [
+        {"dis_max": {"queries": [{"match": {field: {"query": phrase, "operator": "and"}}} for phrase in group]}}
+        for group in expansion.groups
+    ]
+    return {"bool": {"should": [any_of, *best_of], "minimum_should_match": 1}}
 
 
 def _vector(query: LegQuery, narrowed: list[Json]) -> Json | None:

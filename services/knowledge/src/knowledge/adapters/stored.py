@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from knowledge.models import Filters, Record, Visibility, WriteFailure
@@ -147,6 +147,15 @@ def _unstorable_field(record: Record) -> str | None:
     except (ValueError, TypeError, RecursionError):
         return "metadata: is not valid JSON"
     return None
+
+
+NOT_EMBEDDED = ""
+"""The embed_hash of a chunk whose vector is still to be made, by a writer or a reindex that has the index's embedding model."""
+
+
+def without_vector(record: Record) -> Record:
+    """A record for an index of another embedding model."""
+    return replace(record, vector=(), embed_hash=NOT_EMBEDDED)
 
 
 def other_model(where: str, *, stored: str, wanted: str) -> str:

@@ -1,10 +1,11 @@
-"""The command `knowledge`: serve, ingest, seed, search, token, doctor, status, migrate."""
+"""The command `knowledge`: serve, ingest, seed, search, token, doctor, status, migrate, reindex, rollback, retire."""
 
 import typer
 
 from knowledge.cli.doctor import doctor
 from knowledge.cli.ingest import ingest
 from knowledge.cli.migrate import migrate
+from knowledge.cli.reindex import reindex, retire, rollback
 from knowledge.cli.search import search
 from knowledge.cli.seed import seed
 from knowledge.cli.serve import serve
@@ -18,7 +19,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, ingest, seed, search, token, doctor, status, migrate):
+for command in (serve, ingest, seed, search, token, doctor, status, migrate, reindex, rollback, retire):
     app.command()(command)
 
 

@@ -41,15 +41,21 @@ def build_record(
         allowed_subjects=tuple(sorted(set(document.allowed_subjects))),
         importance=document.importance,
         identifiers=extract(text).all,
-        embed_hash=_digest(fingerprint, text),
+        embed_hash=embed_hash(fingerprint, text),
         record_hash="",
     )
     return replace(record, record_hash=_record_hash(record))
 
 
+def embed_hash(fingerprint: str, text: str) -> str:
+    """What a vector was made of, and with which model."""
+    return _digest(fingerprint, text)
+
+
 def _record_hash(record: Record) -> str:
+    """Of everything but the vector and its model: a passage is the same in an index of another embedding model."""
     fields = asdict(record)
-    del fields["record_hash"], fields["vector"]
+    del fields["record_hash"], fields["vector"], fields["embed_hash"]
     return hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=False, default=str).encode()).hexdigest()
 
 

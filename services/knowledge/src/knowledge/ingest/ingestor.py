@@ -167,7 +167,7 @@ class Ingestor:
             try:
                 stored = {one.id: one for one in await self._store.stored_chunks(tenant, work.document.id)}
                 work.vanished = await self._vanished(work, stored, tenant)
-                work.changed = [one for one in work.records if one.id not in stored or stored[one.id].record_hash != one.record_hash]
+                work.changed = [one for one in work.records if one.id not in stored or _differs(stored[one.id], one)]
             except BackendError as error:
                 work.fail(error)
 
@@ -222,6 +222,10 @@ class Ingestor:
             return
         for work in busy:
             work.done({failure.id: failure.reason for failure in failures})
+
+
+def _differs(stored: StoredChunk, record: Record) -> bool:
+    return (stored.record_hash, stored.embed_hash) != (record.record_hash, record.embed_hash)
 
 
 def _attach(work: _Work, vectors: dict[str, Vector | EmbeddingError]) -> None:
