@@ -15,6 +15,7 @@ export UV_PYTHON := $(PYTHON)
 
 CORPUS ?= examples/houseplants/corpus
 EVAL_DATA ?= examples/houseplants
+EVAL_OPTIONS ?=
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -61,22 +62,32 @@ check: setup ## lint, types, layers, unit tests, lock check, secret scan: the ev
 test: setup ## everything: check, contract suite on a real OpenSearch node, end to end with real weights
 	@mkdir -p .run
 	@python -m tests.parts.opensearch install >.run/opensearch-install.log 2>&1 & echo $$! >.run/opensearch-install.pid
+	@python -m tests.parts.toolchain chart >.run/toolchain.log 2>&1 & echo $$! >.run/toolchain.pid
 	@$(MAKE) check models
 	@echo "waiting for the OpenSearch node's files"; while kill -0 "$$(cat .run/opensearch-install.pid)" 2>/dev/null; do sleep 0.5; done; cat .run/opensearch-install.log
 	@pytest services -m "models or opensearch"
-	@pytest tests -m "not cluster"
+	@pytest tests -m "not cluster and not chart"
+	@echo "waiting for the chart's tools"; while kill -0 "$$(cat .run/toolchain.pid)" 2>/dev/null; do sleep 0.5; done; cat .run/toolchain.log
+	@$(MAKE) chart-test
 
 test-cluster: setup ## a node of three killed under search load and under ingestion
 	@pytest tests/cluster
+
+chart-test: setup ## the charts: lint, unit tests, schemas of two Kubernetes versions, kube-score, docs (HELM=4 takes Helm 4)
+	@pytest -q tests/charts
+
+docs: setup ## write what is generated: the charts' READMEs and values schema
+	@python -m tests.charts.schema
+	@PATH="$$(python -m tests.parts.toolchain helm-docs):$$PATH" helm-docs --chart-search-root charts --log-level error
 
 cold-test: ## the same as `make test` with every cache in a fresh folder
 	@fresh=$$(mktemp -d); echo "caches in $$fresh"; \
 	env XDG_CACHE_HOME=$$fresh/cache UV_CACHE_DIR=$$fresh/uv PIP_CACHE_DIR=$$fresh/pip MAVEN_OPTS="-Dmaven.repo.local=$$fresh/m2" $(MAKE) test
 
-eval: setup ## ranking quality of each leg, hybrid and reranked (EVAL_DATA=DIR takes a folder of data sets)
-	@python -m tests.quality "$(EVAL_DATA)"
+eval: setup ## ranking quality of each leg, hybrid and reranked (EVAL_DATA=DIR takes a folder of data sets, EVAL_OPTIONS=--fusion judges fusion)
+	@python -m tests.quality "$(EVAL_DATA)" $(EVAL_OPTIONS)
 
 bench: setup ## the gateway against its parts, as ratios; writes docs/benchmarks.md
 	@python -m tests.load
 
-.PHONY: help python setup models tools prerequisites demo up down check test test-cluster cold-test eval bench
+.PHONY: help python setup models tools prerequisites demo up down check test test-cluster chart-test docs cold-test eval bench

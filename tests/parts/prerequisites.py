@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from tests.parts.opensearch.install import installed
 from tests.parts.opensearch.java import find_java
+from tests.parts.toolchain.catalogue import CHART
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +50,12 @@ PREREQUISITES = (
         "make test",
         _search_node,
         "Docker, or Java 21+ with Maven (Debian: apt-get install maven), or TEST_OPENSEARCH_URL of a node",
+    ),
+    Prerequisite(
+        "Go, or Helm and its checkers",
+        "make chart-test",
+        lambda environ: _command("go")(environ) or all(_command(name)(environ) for name in CHART),
+        f"Go 1.24+, which builds them once; or put {', '.join(CHART)} on PATH, at the versions in tests/parts/toolchain/catalogue.py",
     ),
 )
 
