@@ -159,7 +159,7 @@ def test_the_exit_status_tells_whether_the_model_failed(
     monkeypatch.setattr(serving, "serve", serve)
     try:
         with pytest.raises(SystemExit) as caught:
-            run_model_service("knowledge-x", 1, lambda: "INFO", create, grace_s=1)
+            run_model_service("knowledge-x", 1, lambda: "INFO", create, grace_s=lambda: 1)
     finally:
         signal.signal(signal.SIGTERM, before)
     assert caught.value.code == status

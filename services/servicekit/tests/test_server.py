@@ -13,7 +13,7 @@ from servicekit.settings import ConfigurationError
 def start(capsys: pytest.CaptureFixture[str], log_level: object = lambda: "INFO", create: object = FastAPI) -> str:
     """What a start that fails prints."""
     with pytest.raises(SystemExit) as caught:
-        serve("the-service", 0, log_level, create, grace_s=1)  # type: ignore[arg-type]
+        serve("the-service", 0, log_level, create, grace_s=lambda: 1)  # type: ignore[arg-type]
     assert caught.value.code == EXIT_CONFIGURATION == 2
     gc.collect()  # a socket that was left open is heard of here, and not in some other test
     err = capsys.readouterr().err

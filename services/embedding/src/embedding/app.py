@@ -1,5 +1,6 @@
 """Puts the service together."""
 
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -23,7 +24,8 @@ from servicekit.settings import ConfigurationError, load_group, suggest_unknown
 from servicekit.telemetry import instrument, set_up_telemetry
 
 DEFAULT_PORT = 8080
-GRACE_S = 5
+DRAIN_S = 1
+"""Above the deadline, for requests in flight at the end."""
 WARM_UP = "Wie oft braucht die Monstera Wasser? "
 
 log = structlog.get_logger(telemetry.SERVICE)
@@ -138,4 +140,7 @@ def _create(fail: Callable[[str], None]) -> FastAPI:
 
 def main() -> None:
     """The command `knowledge-embedding`."""
-    run_model_service(telemetry.SERVICE, DEFAULT_PORT, lambda: load_group(EmbeddingSettings).log_level, _create, grace_s=GRACE_S)
+    def grace_s() -> int:
+        return math.ceil(load_group(EmbeddingSettings).embedding_deadline_s) + DRAIN_S
+
+    run_model_service(telemetry.SERVICE, DEFAULT_PORT, lambda: load_group(EmbeddingSettings).log_level, _create, grace_s=grace_s)

@@ -208,7 +208,7 @@ def run_model_service(
     log_level: Callable[[], str],
     create_app: Callable[[Callable[[str], None]], FastAPI],
     *,
-    grace_s: int,
+    grace_s: Callable[[], int],
 ) -> None:
     """Serve until a signal; end with a sentence and status 3 if the model fails.
 

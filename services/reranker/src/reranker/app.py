@@ -1,5 +1,6 @@
 """Puts the service together."""
 
+import math
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,7 +26,8 @@ from servicekit.settings import ConfigurationError, load_group, suggest_unknown
 from servicekit.telemetry import instrument, set_up_telemetry
 
 DEFAULT_PORT = 8081
-GRACE_S = 26
+DRAIN_S = 1
+"""Above the deadline, for requests in flight at the end."""
 WARM_UP_QUERY = "Wie oft braucht die Monstera Wasser?"
 WARM_UP_PASSAGE = "Die Monstera braucht einmal in der Woche Wasser. "
 
@@ -156,4 +158,7 @@ def _create(fail: Callable[[str], None]) -> FastAPI:
 
 def main() -> None:
     """The command `knowledge-reranker`."""
-    run_model_service(telemetry.SERVICE, DEFAULT_PORT, lambda: load_group(RerankSettings).log_level, _create, grace_s=GRACE_S)
+    def grace_s() -> int:
+        return math.ceil(load_group(RerankSettings).rerank_deadline_s) + DRAIN_S
+
+    run_model_service(telemetry.SERVICE, DEFAULT_PORT, lambda: load_group(RerankSettings).log_level, _create, grace_s=grace_s)

@@ -15,8 +15,10 @@ EXIT_CONFIGURATION = 2
 BACKLOG = 2048
 
 
-def serve(service: str, default_port: int, log_level: Callable[[], str], create_app: Callable[[], FastAPI], *, grace_s: int) -> None:
-    """Run the app until SIGTERM or SIGINT; requests in flight get `grace_s` seconds to finish.
+def serve(
+    service: str, default_port: int, log_level: Callable[[], str], create_app: Callable[[], FastAPI], *, grace_s: Callable[[], int]
+) -> None:
+    """Run the app until SIGTERM or SIGINT; requests in flight get `grace_s` seconds to finish. It is asked after `create_app`.
 
     Exits with status 2 and one sentence on stderr if the configuration is wrong or the port is taken.
     """
@@ -36,7 +38,7 @@ def serve(service: str, default_port: int, log_level: Callable[[], str], create_
         log_config=None,
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=grace_s,
+        timeout_graceful_shutdown=grace_s(),
     )
     server = uvicorn.Server(config)
     try:
