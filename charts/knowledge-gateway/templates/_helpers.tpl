@@ -101,7 +101,7 @@ seccompProfile: {type: RuntimeDefault}
 
 {{- define "knowledge.containerSecurity" -}}
 allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
+readOnlyRootFilesystem: {{ .Values.readOnlyRootFilesystem }}
 capabilities: {drop: [ALL]}
 {{- end -}}
 

@@ -20,7 +20,7 @@ containers:
     resources:
       {{- toYaml .resources | nindent 6 }}
     securityContext:
-      {{- include "knowledge.containerSecurity" . | nindent 6 }}
+      {{- include "knowledge.containerSecurity" $root | nindent 6 }}
     volumeMounts:
       - {name: tmp, mountPath: /tmp}
       {{- if .volume }}

@@ -122,7 +122,7 @@ spec:
           resources:
             {{- toYaml $component.resources | nindent 12 }}
           securityContext:
-            {{- include "knowledge.containerSecurity" . | nindent 12 }}
+            {{- include "knowledge.containerSecurity" $root | nindent 12 }}
           volumeMounts:
             - {name: tmp, mountPath: /tmp}
             {{- with concat (.mounts | default list) $component.extraVolumeMounts }}
