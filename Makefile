@@ -14,8 +14,13 @@ export PYTHONDONTWRITEBYTECODE := 1
 export UV_PYTHON := $(PYTHON)
 
 CORPUS ?= examples/houseplants/corpus
+IMAGE_TAG ?= 0.1.0
+IMAGE_ARGS ?=
+MODELS_EMBEDDING ?= multilingual-e5-small
+MODELS_RERANKER ?= ms-marco-minilm-l12-v2
 EVAL_DATA ?= examples/houseplants
 EVAL_OPTIONS ?=
+BENCH ?=
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -66,7 +71,7 @@ test: setup ## everything: check, contract suite on a real OpenSearch node, end 
 	@$(MAKE) check models
 	@echo "waiting for the OpenSearch node's files"; while kill -0 "$$(cat .run/opensearch-install.pid)" 2>/dev/null; do sleep 0.5; done; cat .run/opensearch-install.log
 	@pytest services -m "models or opensearch"
-	@pytest tests -m "not cluster and not chart"
+	@pytest tests -m "not cluster and not chart and not kubernetes and not images"
 	@echo "waiting for the chart's tools"; while kill -0 "$$(cat .run/toolchain.pid)" 2>/dev/null; do sleep 0.5; done; cat .run/toolchain.log
 	@$(MAKE) chart-test
 
@@ -76,9 +81,29 @@ test-cluster: setup ## a node of three killed under search load and under ingest
 chart-test: setup ## the charts: lint, unit tests, schemas of two Kubernetes versions, kube-score, docs (HELM=4 takes Helm 4)
 	@pytest -q tests/charts
 
+e2e: setup ## on a real cluster (E2E_KUBECONFIG, E2E_CONTEXT, E2E_LOAD_IMAGE): install, search, faults, policies, upgrades under load
+	@pytest -q -s -x tests/kubernetes
+
+dev: setup ## skaffold dev: build, load, install, forward port 8000; an edited source file is live without a build
+	@tools="$$(python -m tests.parts.toolchain cluster)"; config="$$(python -m tests.parts.toolchain.docker)"; \
+	if [ -n "$$config" ]; then export DOCKER_CONFIG="$$config"; fi; export PATH="$$tools:$$PATH" SKAFFOLD_UPDATE_CHECK=false SKAFFOLD_INTERACTIVE=false; \
+	skaffold run --module opensearch && skaffold dev --module knowledge --port-forward=user
+
 docs: setup ## write what is generated: the charts' READMEs and values schema
 	@python -m tests.charts.schema
 	@PATH="$$(python -m tests.parts.toolchain helm-docs):$$PATH" helm-docs --chart-search-root charts --log-level error
+
+images: setup ## the images of all services; prints their sizes (MODELS_EMBEDDING=, MODELS_RERANKER= leave the models out; IMAGE_ARGS go to docker build)
+	@config="$$(python -m tests.parts.toolchain.docker)"; if [ -n "$$config" ]; then export DOCKER_CONFIG="$$config"; fi; \
+	for service in gateway reranker embedding; do \
+	  echo "building knowledge-$$service:$(IMAGE_TAG)"; \
+	  case $$service in reranker) models="$(MODELS_RERANKER)";; embedding) models="$(MODELS_EMBEDDING)";; *) models="";; esac; \
+	  DOCKER_BUILDKIT=1 docker build --quiet --target $$service --tag knowledge-$$service:$(IMAGE_TAG) --build-arg MODELS="$$models" \
+	    --build-arg VERSION=$(IMAGE_TAG) --build-arg REVISION="$$(git rev-parse HEAD)" $(IMAGE_ARGS) . >/dev/null; \
+	done; docker images --format '  {{.Repository}}:{{.Tag}}  {{.Size}}' | grep -E 'knowledge-(gateway|reranker|embedding):$(IMAGE_TAG)'
+
+image-test: setup ## the images as containers, by testcontainers: start, health, user, read-only root, what is in them, how they end
+	@IMAGE_TAG=$(IMAGE_TAG) pytest tests/images
 
 cold-test: ## the same as `make test` with every cache in a fresh folder
 	@fresh=$$(mktemp -d); echo "caches in $$fresh"; \
@@ -87,7 +112,7 @@ cold-test: ## the same as `make test` with every cache in a fresh folder
 eval: setup ## ranking quality of each leg, hybrid and reranked (EVAL_DATA=DIR takes a folder of data sets, EVAL_OPTIONS=--fusion judges fusion)
 	@python -m tests.quality "$(EVAL_DATA)" $(EVAL_OPTIONS)
 
-bench: setup ## the gateway against its parts, as ratios; writes docs/benchmarks.md
-	@python -m tests.load
+bench: setup ## the gateway against its parts and a raw search, as ratios (BENCH="scale --sizes 592,20000" runs one); writes docs/benchmarks.md
+	@python -m tests.load $(BENCH)
 
-.PHONY: help python setup models tools prerequisites demo up down check test test-cluster chart-test docs cold-test eval bench
+.PHONY: help python setup models tools prerequisites demo up down check test test-cluster chart-test images image-test e2e dev docs cold-test eval bench

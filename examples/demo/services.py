@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,8 +73,10 @@ def choose_port(preferred: int) -> int:
     return preferred
 
 
-def start(name: str, settings: Mapping[str, str], folder: Path, *, port: int = 0, detached: bool = False) -> Service:
-    """Start a service; it listens when this returns, but need not be ready.
+def start(
+    name: str, settings: Mapping[str, str], folder: Path, *, port: int = 0, detached: bool = False, command: Sequence[str] = ()
+) -> Service:
+    """Start a service, with another `command` than its own if one is given; it listens when this returns, but need not be ready.
 
     Raises:
         ServiceFailed: it ended before it listened.
@@ -85,7 +87,7 @@ def start(name: str, settings: Mapping[str, str], folder: Path, *, port: int = 0
     with log.open("wb") as sink:
         # The working folder holds no .env, so nothing but `settings` decides.
         process = subprocess.Popen(
-            COMMANDS[name], env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=detached
+            command or COMMANDS[name], env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=detached
         )
     service = Service(name, log, process, env=dict(settings))
     service.url = _listening_url(service)

@@ -114,5 +114,5 @@ async def test_a_lost_shard_is_reported(cluster: Cluster) -> None:
     assert answer.json()["results"]
     # A writer decides by what is stored what to remove: with a part of it unreadable it must not.
     with pytest.raises(BackendError):
-        await store.stored_chunks(TENANT, "doc-p000")
+        (await store.stored_chunks(TENANT, ["doc-p000"]))["doc-p000"]
     await store.aclose()

@@ -46,13 +46,13 @@ async def test_a_removed_document_is_gone_at_once(backend: Backend, asked: Asked
     """From every leg and every look-up, with the number of its chunks as the answer; the neighbours stay."""
     chunks = [record(f"c{index}", "rote blume", document_id="d", ordinal=index, identifiers=("ph",)) for index in range(700)]
     assert await backend.write(TENANT, [*chunks, record("stays", "rote blume", identifiers=("ph",))], []) == []
-    assert len(await backend.stored_chunks(TENANT, "d")) == 700
+    assert len((await backend.stored_chunks(TENANT, ["d"]))["d"]) == 700
     assert await backend.delete_document(TENANT, "d") == 700
     for query in (lexical("blume"), vector("rote blume"), identifier("ph")):
         assert await asked.ids(query) == ["stays"]
     assert await backend.document("d", seen_by("reader")) is None
     assert await backend.permissions(TENANT, "d") is None
-    assert await backend.stored_chunks(TENANT, "d") == []
+    assert (await backend.stored_chunks(TENANT, ["d"]))["d"] == []
     assert await backend.stored_vectors(TENANT, ["embed-c0"]) == {}
     assert await backend.document_ids(TENANT, "tests") == {"doc-stays"}
     assert await backend.delete_document(TENANT, "d") == 0
@@ -63,7 +63,7 @@ async def test_vanished_chunks_go_with_the_same_write(backend: Backend, asked: A
     await backend.write(TENANT, [record("a", "wort", document_id="d"), record("b", "wort", document_id="d")], [])
     assert await backend.write(TENANT, [record("c", "wort", document_id="d")], ["a", "absent"]) == []
     assert await asked.ids(lexical("wort")) == ["b", "c"]
-    assert {chunk.id for chunk in await backend.stored_chunks(TENANT, "d")} == {"b", "c"}
+    assert {chunk.id for chunk in (await backend.stored_chunks(TENANT, ["d"]))["d"]} == {"b", "c"}
     assert await backend.write(TENANT, [], []) == []
 
 
@@ -107,9 +107,9 @@ async def test_the_writer_knows_what_is_stored(backend: Backend) -> None:
     """Ids and both hashes of a document, in its order; documents by source and tenant."""
     chunks = [record(f"c{index}", document_id="d", ordinal=9 - index) for index in range(10)]
     await backend.write(TENANT, [*chunks, record("e", source="else")], [])
-    stored = await backend.stored_chunks(TENANT, "d")
+    stored = (await backend.stored_chunks(TENANT, ["d"]))["d"]
     assert stored == [StoredChunk(f"c{index}", f"embed-c{index}", f"record-c{index}") for index in range(9, -1, -1)]
-    assert await backend.stored_chunks("other", "d") == []
+    assert (await backend.stored_chunks("other", ["d"]))["d"] == []
     assert await backend.document_ids(TENANT, "tests") == {"d"}
     assert await backend.document_ids(TENANT, "else") == {"doc-e"}
     assert await backend.document_ids(TENANT, "absent") == set()

@@ -36,7 +36,7 @@ async def test_an_absent_index_is_empty_until_its_model_is_known(place: Place) -
     assert [(result.hits, result.failed) for result in results] == [((), False)] * 3
     assert await backend.document("d", seen_by("reader")) is None
     assert await backend.permissions(TENANT, "d") is None
-    assert await backend.stored_chunks(TENANT, "d") == []
+    assert (await backend.stored_chunks(TENANT, ["d"]))["d"] == []
     assert await backend.stored_vectors(TENANT, ["e"]) == {}
     assert await backend.document_ids(TENANT, "tests") == set()
     assert await backend.delete_document(TENANT, "d") == 0

@@ -171,7 +171,9 @@ async def test_what_only_one_index_got_is_repaired(place: OpenSearchPlace, backe
     place.call("DELETE", f"{pair.source.name}/_doc/{ids['p0001']}?refresh=true")
     place.call("DELETE", f"{pair.target.name}/_doc/{ids['p0002']}?refresh=true")
     chunks = {
-        one.id: one.record_hash for name in ("doc-p0000", "doc-p0001", "doc-p0003") for one in await backend.stored_chunks(TENANT, name)
+        one.id: one.record_hash
+        for name in ("doc-p0000", "doc-p0001", "doc-p0003")
+        for one in (await backend.stored_chunks(TENANT, [name]))[name]
     }
     assert chunks == {"p0000": "", "p0001": "", "p0003": "record-p0003"}
     run = await synchronise(pair, NoEmbedder())
@@ -220,7 +222,7 @@ async def test_writers_of_both_models_reach_both_indices(
     assert await new.write(TENANT, [later], []) == []
     await backend.ready()
     assert await Asked(backend).ids(lexical("danach")) == ["later"]
-    (chunk,) = await backend.stored_chunks(TENANT, "doc-later")
+    (chunk,) = (await backend.stored_chunks(TENANT, ["doc-later"]))["doc-later"]
     assert chunk.embed_hash == ""
     back = await reindexing.previous()
     assert (back.target.name, back.target.fingerprint) == (pair.source.name, FINGERPRINT)

@@ -108,8 +108,14 @@ def memory_part(measured: Measured) -> Part:
 
 
 def report(measured: Measured) -> None:
-    """Print and record."""
+    """Print and record the gateway against its parts, fallbacks and memory."""
     parts = [make(measured) for make in (overhead_part, late_part, embedded_part, memory_part)]
+    command = "python -m tests.load parts"
+    publish("load", "The gateway's own cost, late answers, memory", command, parts, f"Rounds: {measured.rounds}; ", measured.load_before)
+
+
+def publish(name: str, title: str, command: str, parts: Sequence[Part], remark: str, load_before: str) -> None:
+    """Print tables, and replace section `name` of the page by them."""
     console, lines = Console(width=170), list[str]()
     for part in parts:
         table = Table(*part.header, title=part.title, title_justify="left", show_edge=False)
@@ -121,6 +127,6 @@ def report(measured: Measured) -> None:
     missed = sum(row.count(MISSED) for part in parts for row in part.rows)
     summary = f"Targets missed: {missed}." if missed else "Every target met."
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    machine = f"Rounds: {measured.rounds}; usable cores: {cores}; load of the machine before the run: {measured.load_before}."
+    machine = f"{remark}usable cores: {cores}; load of the machine before the run: {load_before}."
     console.print(f"{summary} {machine}", style="bold red" if missed else "bold green")
-    write_section("load", "The gateway's own cost, late answers, memory", "make bench", [f"{summary} {machine}", "", *lines[:-1]])
+    write_section(name, title, command, [f"{summary} {machine}", "", *lines[:-1]])

@@ -2,12 +2,10 @@
 
 import argparse
 import asyncio
-import secrets
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
@@ -16,18 +14,18 @@ from rich.table import Table
 
 from examples.demo.services import ServiceFailed, running
 from knowledge.app import DISTRIBUTION, Adapters, new_backend, new_embedder, new_gateway, new_reranker
-from knowledge.settings import IdentitySettings, ProcessSettings, RerankerSettings, SearchSettings, Settings, TimeSettings
+from knowledge.errors import BackendError
+from knowledge.settings import Settings
 from knowledge.telemetry import SERVICE
 from servicekit.telemetry import set_up_telemetry
 from tests.parts import MissingPart
 from tests.parts.benchmark_page import markdown_table, write_section
 from tests.parts.opensearch import find_or_start
+from tests.quality import fusion
 from tests.quality.data import DEFAULT_SETS, DataMissing, DataSet, load
+from tests.quality.gateways import MODEL, drop, fill, new_settings
 from tests.quality.measures import value
-from tests.quality.rankings import RANKINGS, TENANT, RememberingReranker, rankings
-
-MODEL = "multilingual-e5-small"
-BACKENDS = {"nDCG@10": ["embedded", "opensearch"], "context@5": ["embedded"]}
+from tests.quality.rankings import RANKINGS, RememberingReranker, rankings
 
 Values = dict[str, list[float]]
 
@@ -38,11 +36,18 @@ def main() -> int:
     parser.add_argument("data", type=Path, help="a data set, or a folder of data sets")
     parser.add_argument("--sets", nargs="*", default=DEFAULT_SETS, help="which of the folder's data sets")
     parser.add_argument("--backends", nargs="*", choices=("embedded", "opensearch"), help="default: embedded, and for nDCG both")
+    parser.add_argument(
+        "--fusion", action="store_true", help="what fusion adds to its legs on the five judged sets, not reranked (opensearch)"
+    )
+    parser.add_argument("--keep", type=Path, help="with --fusion: keep embedded indices here, so that a second run embeds questions only")
     arguments = parser.parse_args()
     try:
+        if arguments.fusion:
+            fusion.run(arguments.data, arguments.backends or ["opensearch"], arguments.keep)
+            return 0
         sets = load(arguments.data, arguments.sets)
         measured = measure(sets, arguments.backends)
-    except (DataMissing, MissingPart, ServiceFailed) as error:
+    except (BackendError, DataMissing, MissingPart, ServiceFailed) as error:
         print(f"eval: {error}", file=sys.stderr)
         return 1
     report(measured)
@@ -63,24 +68,9 @@ def measure(sets: list[DataSet], backends: list[str] | None) -> dict[tuple[str, 
         for data in sets:
             known: dict[tuple[str, str], float] = {}
             for backend in wanted[data.name]:
-                with _settings(backend, urls, node, folder) as settings:
-                    measured[data.name, data.measure, backend] = asyncio.run(_measure(data, backend, settings, known))
+                settings = new_settings(backend, urls, node, folder)
+                measured[data.name, data.measure, backend] = asyncio.run(_measure(data, backend, settings, known))
     return measured
-
-
-@contextmanager
-def _settings(backend: str, urls: dict[str, str], node: str, folder: Path) -> Iterator[Settings]:
-    name = f"kgtest-{secrets.token_hex(4)}"
-    search = SearchSettings(
-        search_backend="opensearch" if backend == "opensearch" else "embedded",
-        embedded_path=folder / f"{name}.db",
-        opensearch_url=node,
-        opensearch_index=name,
-        embedding_url=urls["EMBEDDING_URL"],
-    )
-    identity = IdentitySettings(auth_jwt_secret=secrets.token_hex(32), knowledge_env="development")
-    reranker = RerankerSettings(reranker_url=urls["RERANKER_URL"])
-    yield Settings(search, reranker, TimeSettings(search_deadline_s=300), identity, ProcessSettings())
 
 
 async def _measure(data: DataSet, backend: str, settings: Settings, known: dict[tuple[str, str], float]) -> Values:
@@ -96,11 +86,7 @@ async def _measure(data: DataSet, backend: str, settings: Settings, known: dict[
     try:
         with Progress(console=Console(stderr=True)) as progress:
             bar = progress.add_task(f"{data.name} ({backend}): ingesting", total=len(data.documents))
-            outcomes = await gateway.ingestor.ingest(
-                data.documents, tenant=TENANT, source="quality", on_document=lambda _: progress.advance(bar)
-            )
-            if failed := [one for one in outcomes if one.rejects]:
-                raise DataMissing(f"{data.name}: {failed[0].rejects[0].reason}")
+            await fill(data, gateway.ingestor, lambda: progress.advance(bar))
             bar = progress.add_task(f"{data.name} ({backend}): asking", total=len(data.questions))
             for question in data.questions:
                 found = await rankings(question, data, gateway.pipeline, adapters.backend, adapters.embedder)
@@ -108,18 +94,10 @@ async def _measure(data: DataSet, backend: str, settings: Settings, known: dict[
                     values[name].append(value(data.measure, question, passages))
                 progress.advance(bar)
     finally:
-        await _drop(settings, adapters)
+        drop(settings.search)
         await adapters.aclose()
         telemetry.shutdown()
     return values
-
-
-async def _drop(settings: Settings, adapters: Adapters) -> None:
-    """Remove what was put in: the embedded file goes with its folder, an index by its documents and its alias' index."""
-    if settings.search.search_backend == "opensearch":
-        from tests.parts.opensearch.indices import delete_behind
-
-        delete_behind(settings.search.opensearch_url, settings.search.opensearch_index)
 
 
 def report(measured: dict[tuple[str, str, str], Values]) -> None:

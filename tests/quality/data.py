@@ -13,6 +13,11 @@ from knowledge.ingest.sources import find_files, read_file
 
 ROLE = "reader"
 DEFAULT_SETS = ("kamerplanter", "xquad-de")
+JUDGED_SETS = ("scifact", "cranfield", "cosqa", "xquad-de", "xquad-de2en")
+"""The sets that fusion is judged on."""
+
+HALVED = ("xquad-de", "xquad-de2en")
+"""Sets without a development split: the even articles are theirs."""
 
 
 class DataMissing(RuntimeError):
@@ -114,6 +119,9 @@ def _beir(folder: Path) -> DataSet:
     language = "de" if folder.name.endswith("-de") else "en"
     documents = []
     for row in _rows(folder / "corpus.jsonl"):
+        # cranfield holds blank documents, which ingestion refuses and nothing could find.
+        if not row["text"].strip():
+            continue
         chunk = {"id": "0", "title": row.get("title", ""), "content": row["text"]}
         fields = {
             "id": row["_id"],
@@ -129,6 +137,14 @@ def _beir(folder: Path) -> DataSet:
 def load_split(folder: Path, data: DataSet, split: str) -> DataSet:
     """The same corpus with the questions of another split, such as `dev` or `train`."""
     return replace(data, questions=_judged(folder, split))
+
+
+def held_out(question: Question) -> bool:
+    """Whether a question of a halved set is for testing: the article of its best passage is odd, so no article is in both halves.
+
+    An article is the second part of an id such as `de-07-3-1`.
+    """
+    return int(next(iter(question.grades)).split("-")[1]) % 2 == 1
 
 
 def _judged(folder: Path, split: str) -> list[Question]:

@@ -1,11 +1,11 @@
 """The legs of each question, run once on a backend: what weights are chosen on without asking again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from knowledge.fusion import LegList, fuse
-from knowledge.identifiers import query_identifiers
-from knowledge.models import Candidate, Hit, Leg, LegQuery, Passage, Visibility
+from knowledge.fusion import LegList, coordination_level, fuse, lexical_factor
+from knowledge.identifiers import query_identifiers, tiers
+from knowledge.models import Hit, Leg, LegQuery, Passage, Visibility
 from knowledge.ports import Backend, Embedder
 from knowledge.retrieve import order_identifier_leg
 from tests.quality.data import DataSet, Question
@@ -15,16 +15,34 @@ QUESTIONS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Weights:
+    """The weights of a hybrid list, named as the settings are; the vector leg's is 1."""
+
+    lexical: float
+    lexical_max: float
+    identifier: float
+
+    def __str__(self) -> str:
+        lexical = f"{self.lexical:g} to {self.lexical_max:g}" if self.lexical_max > self.lexical else f"{self.lexical:g}"
+        return f"{lexical}, {self.identifier:g}"
+
+
+@dataclass(frozen=True, slots=True)
 class Legs:
-    """The hits of each leg for one question."""
+    """The hits of each leg for one question, its coordination level with the best lexical one, and its strong identifiers."""
 
     question: Question
     lists: tuple[LegList, ...]
+    level: int
+    strong: frozenset[str]
 
-    def fused(self, weights: dict[Leg, float], rrf_k: int) -> list[Passage]:
-        """The passages in fused order, tiers left out: they do not depend on weights."""
-        candidates: list[Candidate] = fuse(self.lists, weights, rrf_k, 1)
-        return [candidate.passage for candidate in candidates]
+    def fused(self, weights: Weights, rrf_k: int) -> list[Passage]:
+        """The passages in the order of the gateway: fused, then the tiers of strong identifiers."""
+        factor = lexical_factor(self.level, weights.lexical, weights.lexical_max)
+        lists = [replace(one, factor=factor) if one.leg is Leg.LEXICAL else one for one in self.lists]
+        by_leg = {Leg.LEXICAL: weights.lexical, Leg.VECTOR: 1.0, Leg.IDENTIFIER: weights.identifier}
+        passages = [candidate.passage for candidate in fuse(lists, by_leg, rrf_k, 1)]
+        return tiers(passages, [len(self.strong.intersection(passage.identifiers)) for passage in passages]) if self.strong else passages
 
     def leg(self, leg: Leg) -> list[Passage]:
         """The passages of one leg."""
@@ -38,29 +56,24 @@ async def run_legs(data: DataSet, backend: Backend, embedder: Embedder, on_quest
         batch = data.questions[start : start + QUESTIONS_AT_ONCE]
         vectors = (await embedder.embed([question.text for question in batch], "query", DEADLINE_S)).vectors
         for question, vector in zip(batch, vectors, strict=True):
-            found.append(Legs(question, await _lists(question, vector, backend)))
+            found.append(await _legs(question, vector, backend))
             on_question()
     return found
 
 
-async def _lists(question: Question, vector: tuple[float, ...], backend: Backend) -> tuple[LegList, ...]:
+async def _legs(question: Question, vector: tuple[float, ...], backend: Backend) -> Legs:
     base = LegQuery(Leg.LEXICAL, Visibility.of(IDENTITY), DEPTH, text=question.text)
     queries = [base, replace(base, leg=Leg.VECTOR, text="", vector=vector)]
-    identifiers = query_identifiers([question.text]).all
-    if identifiers:
-        queries.append(replace(base, leg=Leg.IDENTIFIER, text="", identifiers=identifiers))
+    identifiers = query_identifiers([question.text])
+    if identifiers.all:
+        queries.append(replace(base, leg=Leg.IDENTIFIER, text="", identifiers=identifiers.all))
     results = await backend.msearch(queries, DEADLINE_S)
+    best = results[0].hits[0].passage if results[0].hits else None
+    level = coordination_level(question.text, f"{best.title}\n{best.content}") if best else 0
     lists = [LegList(query.leg, 0, [_slim(hit) for hit in result.hits]) for query, result in zip(queries, results, strict=True)]
-    return tuple(order_identifier_leg(one, lists) if one.leg is Leg.IDENTIFIER else one for one in lists)
+    lists = [order_identifier_leg(one, lists) if one.leg is Leg.IDENTIFIER else one for one in lists]
+    return Legs(question, tuple(lists), level, frozenset(identifiers.strong))
 
 
 def _slim(hit: Hit) -> Hit:
     return replace(hit, passage=replace(hit.passage, content="", title="", metadata={}))
-
-
-def split_in_half(legs: Sequence[Legs], *, second: bool) -> list[Legs]:
-    """One half of the questions, by the article that their best passage comes from, so that no article is in both halves.
-
-    An article is the second part of an id such as `de-07-3-1`.
-    """
-    return [one for one in legs if (int(next(iter(one.question.grades)).split("-")[1]) % 2 == 1) is second]

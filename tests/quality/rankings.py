@@ -8,12 +8,13 @@ from knowledge.models import Identity, Leg, LegQuery, Passage, Query, Reranking,
 from knowledge.pipeline import Pipeline
 from knowledge.ports import Backend, Embedder, Reranker
 from tests.quality.data import ROLE, DataSet, Question
+from tests.quality.gateways import TENANT
 
-TENANT = "quality"
 IDENTITY = Identity(TENANT, "quality", frozenset({ROLE}))
 DEPTH = 50
 DEADLINE_S = 120.0
-RANKINGS = ("BM25 leg", "vector leg", "hybrid", "hybrid + rerank")
+LEGS = ("BM25 leg", "vector leg")
+RANKINGS = (*LEGS, "hybrid", "hybrid + rerank")
 
 
 @dataclass(slots=True)
@@ -63,6 +64,14 @@ class RememberingReranker:
 async def rankings(question: Question, data: DataSet, pipeline: Pipeline, backend: Backend, embedder: Embedder) -> dict[str, list[Passage]]:
     """The passages of each ranking, best first."""
     top_k = 10 if data.measure == "nDCG@10" else 5
+    found = await legs(question, top_k, backend, embedder)
+    found["hybrid"] = await hybrid(question, top_k, pipeline, rerank=False)
+    found["hybrid + rerank"] = await hybrid(question, top_k, pipeline, rerank=True)
+    return found
+
+
+async def legs(question: Question, top_k: int, backend: Backend, embedder: Embedder) -> dict[str, list[Passage]]:
+    """The first passages of each leg, best first."""
     visibility = Visibility.of(IDENTITY)
     vector = (await embedder.embed([question.text], "query", DEADLINE_S)).vectors[0]
     lexical, dense = await backend.msearch(
@@ -72,14 +81,19 @@ async def rankings(question: Question, data: DataSet, pipeline: Pipeline, backen
         ],
         DEADLINE_S,
     )
-    found = {
-        "BM25 leg": [hit.passage for hit in lexical.hits[:top_k]],
-        "vector leg": [hit.passage for hit in dense.hits[:top_k]],
-    }
-    for name, rerank in (("hybrid", False), ("hybrid + rerank", True)):
-        query = Query(question.text, (), top_k, (Scope("", (), top_k, None),), rerank=rerank)
-        answer = await pipeline.search(query, IDENTITY, Deadline.after(DEADLINE_S))
-        if rerank and answer.rerank.status.value not in ("applied", "skipped"):
-            raise RuntimeError(f"question {question.id}: {answer.rerank.status.value} ({answer.rerank.reason})")
-        found[name] = [result.candidate.passage for result in answer.results]
-    return found
+    return {name: [hit.passage for hit in result.hits[:top_k]] for name, result in zip(LEGS, (lexical, dense), strict=True)}
+
+
+async def hybrid(question: Question, top_k: int, pipeline: Pipeline, *, rerank: bool) -> list[Passage]:
+    """The passages that the gateway answers with.
+
+    Raises:
+        RuntimeError: a leg or the reranker failed, so that something else would be measured.
+    """
+    query = Query(question.text, (), top_k, (Scope("", (), top_k, None),), rerank=rerank)
+    answer = await pipeline.search(query, IDENTITY, Deadline.after(DEADLINE_S))
+    if answer.degraded:
+        raise RuntimeError(f"question {question.id}: degraded: {', '.join(answer.degraded)}")
+    if rerank and answer.rerank.status.value not in ("applied", "skipped"):
+        raise RuntimeError(f"question {question.id}: {answer.rerank.status.value} ({answer.rerank.reason})")
+    return [result.candidate.passage for result in answer.results]

@@ -204,9 +204,11 @@ class FakeBackend:
         if self.down:
             raise BackendError("down")
 
-    async def stored_chunks(self, tenant: str, document_id: str) -> list[StoredChunk]:
-        """The chunks of a document."""
-        return [StoredChunk(one.id, one.embed_hash, one.record_hash) for one in self._document(tenant, document_id)]
+    async def stored_chunks(self, tenant: str, document_ids: Sequence[str]) -> dict[str, list[StoredChunk]]:
+        """The chunks of documents."""
+        return {
+            name: [StoredChunk(one.id, one.embed_hash, one.record_hash) for one in self._document(tenant, name)] for name in document_ids
+        }
 
     async def stored_vectors(self, tenant: str, embed_hashes: Sequence[str]) -> dict[str, tuple[float, ...]]:
         """Vectors of the tenant."""

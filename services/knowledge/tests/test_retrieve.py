@@ -297,7 +297,7 @@ async def lexical_terms(backend: FakeBackend, asked: Query, embedder: FakeEmbedd
     return {name: round(term * 61, 9) for name, term in best.terms.items() if name.startswith("lexical")}
 
 
-async def test_the_lexical_leg_weighs_more_where_its_best_passage_shares_many_words() -> None:
+async def test_shared_words_raise_the_weight_of_the_lexical_leg() -> None:
     """Four words make six pairs, two make one; the maximum ends it, and one at the weight switches it off."""
     backend = FakeBackend([record("a", LONG), record("b", "wind")])
     assert await lexical_terms(backend, query("wasser licht")) == {"lexical:0": 0.1}

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from knowledge.settings import (
 )
 from servicekit.settings import ConfigurationError, load_group
 from services.knowledge.tests.serving import SECRET
+from tests.parts.opensearch.certificates import Authority
 
 FIT = re.compile(r"RERANKER_INITIAL_K=(\d+) with RERANKER_MAX_DOCUMENT_CHARS=(\d+)")
 
@@ -56,8 +58,8 @@ def test_defaults_are_the_contract(env: pytest.MonkeyPatch) -> None:
     assert (reranker.reranker_enabled, reranker.reranker_provider, reranker.reranker_url) == (True, "sidecar", "")
     assert reranker.reranker_permanent_errors == "fallback"
     assert (search.retrieval_depth, search.rrf_k, search.search_backend, search.min_similarity) == (50, 60, "embedded", None)
-    # Chosen on development data: docs/decisions/0009-leg-weights.md.
-    assert (search.lexical_weight, search.vector_weight, search.identifier_weight) == (0.1, 1.0, 0.1)
+    # Chosen on development data: docs/decisions/0010-weight-by-shared-words.md.
+    assert (search.lexical_weight, search.vector_weight, search.identifier_weight) == (0.03, 1.0, 0.05)
     assert (search.text_fields, search.use_importance) == (("title", "content"), False)
     assert (time.search_deadline_s, time.embedding_timeout_s, time.retrieval_timeout_s) == (30.0, 5.0, 5.0)
     assert (identity.auth_write_role, identity.auth_operator_role) == ("knowledge-writer", "knowledge-operator")
@@ -340,3 +342,45 @@ def test_a_near_name_of_a_file_of_words_is_a_warning(env: pytest.MonkeyPatch) ->
     env.setenv("SYNONYM_FILE", "x")
     assert any("SYNONYMS_FILE" in warning for warning in load_settings()[1])
     assert any("GERMAN_COMPOUNDS_FILE" in warning for warning in load_settings()[1])
+
+
+def test_a_client_certificate_is_whole_or_absent(env: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Both files or neither; a key that is another's, is not there or wants a passphrase stops the start too, and waits for nobody."""
+    authority = Authority(tmp_path)
+    own, other = authority.issue("gateway"), authority.issue("other")
+    env.setenv("OPENSEARCH_CA_FILE", str(authority.certificate))
+    env.setenv("OPENSEARCH_CLIENT_CERT_FILE", str(own.certificate))
+    both = ("OPENSEARCH_CLIENT_CERT_FILE", "OPENSEARCH_CLIENT_KEY_FILE")
+    stops(*both, "Set both", "or unset both")
+    locked = tmp_path / "locked.pem"
+    key = serialization.load_pem_private_key(own.key.read_bytes(), None)
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"locked")
+    locked.write_bytes(key.private_bytes(*form))
+    for wrong in (other.key, tmp_path / "none", locked):
+        env.setenv("OPENSEARCH_CLIENT_KEY_FILE", str(wrong))
+        stops(*both, "Correct them, or unset both")
+    env.setenv("OPENSEARCH_CLIENT_KEY_FILE", str(own.key))
+    assert load().search.opensearch_client_key_file == own.key
+    env.delenv("OPENSEARCH_CLIENT_CERT_FILE")
+    stops(*both, "Set both", "or unset both")
+
+
+def test_a_certificate_authority_that_is_none_stops_the_start(env: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Absent or not a certificate: not at the first search, but at the start."""
+    file = tmp_path / "ca.pem"
+    env.setenv("OPENSEARCH_CA_FILE", str(file))
+    stops("OPENSEARCH_CA_FILE", "Correct it, or unset it")
+    file.write_text("no certificate\n")
+    stops("OPENSEARCH_CA_FILE", "Correct it, or unset it")
+
+
+def test_shards_and_copies_of_an_index(env: pytest.MonkeyPatch) -> None:
+    """One shard; a copy where there is a second node, unless a number is given, which may be 0."""
+    search = load().search
+    assert (search.opensearch_shards, search.opensearch_replicas) == (1, None)
+    env.setenv("OPENSEARCH_SHARDS", "3")
+    env.setenv("OPENSEARCH_REPLICAS", "0")
+    search = load().search
+    assert (search.opensearch_shards, search.opensearch_replicas) == (3, 0)
+    env.setenv("OPENSEARCH_SHARDS", "0")
+    stops("OPENSEARCH_SHARDS")

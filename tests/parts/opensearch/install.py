@@ -8,30 +8,58 @@ import re
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.parts import MissingPart, cache_folder, say
-from tests.parts.opensearch.layout import arrange
+from tests.parts.opensearch import layout, layout_secured
 
-__all__ = ["VERSION", "find_maven", "install", "installed"]
+__all__ = ["CURRENT", "SECURED", "VERSION", "Release", "find_maven", "install", "installed"]
 
 _HERE: Final = Path(__file__).parent
-_POM: Final = _HERE / "pom.xml"
 _FETCH_S: Final = 900
-_SIZE: Final = "92 MB"
 
 
-def _pinned(name: str) -> str:
-    found = re.search(rf"<{re.escape(name)}>(.+)</", _POM.read_text())
-    if found is None:
-        raise ValueError(f"{_POM} pins no {name}")
-    return found[1]
+@dataclass(frozen=True)
+class Release:
+    """What is fetched, and where it goes.
+
+    `layouts` are the files that decide about the latter: an installation that others made is replaced.
+    """
+
+    pom: Path
+    folder: str
+    size: str
+    arrange: Callable[[Path, Path, str], None]
+    layouts: tuple[Path, ...]
+
+    @property
+    def version(self) -> str:
+        """The pinned version of the server."""
+        found = re.search(r"<opensearch\.version>(.+)</", self.pom.read_text())
+        if found is None:
+            raise ValueError(f"{self.pom} pins no opensearch.version")
+        return found[1]
+
+    @property
+    def fingerprint(self) -> str:
+        """What changes whenever an installation made by other pins or in another layout must be replaced."""
+        return hashlib.sha256(b"".join(part.read_bytes() for part in (self.pom, *self.layouts))).hexdigest()
+
+    def home(self, env: Mapping[str, str]) -> Path:
+        """Where it is installed."""
+        return cache_folder(env) / f"{self.folder}-{self.version}"
 
 
-VERSION: Final = _pinned("opensearch.version")
+_LAYOUT: Final = _HERE / "layout.py"
+CURRENT: Final = Release(_HERE / "pom.xml", "opensearch", "92 MB", layout.arrange, (_LAYOUT,))
+SECURED: Final = Release(
+    _HERE / "pom-secured.xml", "opensearch-secured", "98 MB", layout_secured.arrange, (_LAYOUT, _HERE / "layout_secured.py")
+)
+VERSION: Final = CURRENT.version
 
 
 def find_maven(env: Mapping[str, str]) -> str | None:
@@ -39,51 +67,51 @@ def find_maven(env: Mapping[str, str]) -> str | None:
     return shutil.which("mvn", path=env.get("PATH", ""))
 
 
-def installed(env: Mapping[str, str]) -> Path | None:
+def installed(env: Mapping[str, str], release: Release = CURRENT) -> Path | None:
     """Return the finished installation that fits the present pins, if there is one."""
-    home = _home(env)
+    home = release.home(env)
     try:
-        return home if _stamp(home).read_text() == _fingerprint() else None
+        return home if _stamp(home).read_text() == release.fingerprint else None
     except FileNotFoundError:
         return None
 
 
-def install(env: Mapping[str, str], java: Path) -> Path:
+def install(env: Mapping[str, str], java: Path, release: Release = CURRENT) -> Path:
     """Return the installation, fetching it first if there is none; safe to call from several processes.
 
     Raises MissingPart if there is no Maven, or if Maven cannot fetch the jars.
     """
-    if home := installed(env):
+    if home := installed(env, release):
         return home
     maven = find_maven(env)
     if maven is None:
-        raise MissingPart(f"OpenSearch {VERSION} is not installed yet: install Maven, which fetches it.")
-    home = _home(env)
+        raise MissingPart(f"OpenSearch {release.version} is not installed yet: install Maven, which fetches it.")
+    home = release.home(env)
     home.parent.mkdir(parents=True, exist_ok=True)
     with _locked(home.with_name(f"{home.name}.lock")):
-        if installed(env) is None:
-            _build(home, maven, _maven_environment(env, java))
+        if installed(env, release) is None:
+            _build(home, release, maven, _maven_environment(env, java))
     return home
 
 
-def _build(home: Path, maven: str, env: Mapping[str, str]) -> None:
+def _build(home: Path, release: Release, maven: str, env: Mapping[str, str]) -> None:
     """Make the installation beside its place and move it there whole."""
     began = time.monotonic()
     new = home.with_name(f"{home.name}.new")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir()
-    say(f"fetching OpenSearch {VERSION} ({_SIZE}) ...")
-    _fetch(maven, new / "jars", env)
-    arrange(new / "jars", new, VERSION)
-    _stamp(new).write_text(_fingerprint())
+    say(f"fetching OpenSearch {release.version} ({release.size}) ...")
+    _fetch(maven, release, new / "jars", env)
+    release.arrange(new / "jars", new, release.version)
+    _stamp(new).write_text(release.fingerprint)
     if home.exists():
         shutil.rmtree(home)
     new.rename(home)
-    say(f"OpenSearch {VERSION} installed in {home} ({time.monotonic() - began:.0f} s)")
+    say(f"OpenSearch {release.version} installed in {home} ({time.monotonic() - began:.0f} s)")
 
 
-def _fetch(maven: str, jars: Path, env: Mapping[str, str]) -> None:
-    command = [maven, "--batch-mode", "--quiet", "--file", str(_POM)]
+def _fetch(maven: str, release: Release, jars: Path, env: Mapping[str, str]) -> None:
+    command = [maven, "--batch-mode", "--quiet", "--file", str(release.pom)]
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={jars}"]
     try:
         done = subprocess.run(
@@ -97,10 +125,10 @@ def _fetch(maven: str, jars: Path, env: Mapping[str, str]) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise MissingPart(f"Maven did not fetch OpenSearch {VERSION} within {_FETCH_S} s.") from None
+        raise MissingPart(f"Maven did not fetch OpenSearch {release.version} within {_FETCH_S} s.") from None
     if done.returncode != 0:
         tail = "\n".join(done.stdout.splitlines()[-20:])
-        raise MissingPart(f"Maven could not fetch OpenSearch {VERSION}; it said:\n{tail}")
+        raise MissingPart(f"Maven could not fetch OpenSearch {release.version}; it said:\n{tail}")
 
 
 def _maven_environment(env: Mapping[str, str], java: Path) -> dict[str, str]:
@@ -117,20 +145,10 @@ def _locked(file: Path) -> Iterator[None]:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another process that installs OpenSearch {VERSION} ...")
+            say("waiting for another process that installs the same OpenSearch ...")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
-def _home(env: Mapping[str, str]) -> Path:
-    return cache_folder(env) / f"opensearch-{VERSION}"
-
-
 def _stamp(home: Path) -> Path:
     return home / "installed-from.sha256"
-
-
-def _fingerprint() -> str:
-    """Return what changes whenever an installation made by other pins or in another layout must be replaced."""
-    parts = (_POM, _HERE / "layout.py")
-    return hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()

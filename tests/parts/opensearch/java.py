@@ -12,6 +12,7 @@ from typing import Final
 __all__ = ["MINIMUM", "find_java", "parse_major"]
 
 MINIMUM: Final = 21
+_NEW_ENOUGH: Final = range(MINIMUM, 1000)
 _ANSWER_S: Final = 20
 # Where packages put several Javas side by side, of which PATH shows only one.
 _SIDE_BY_SIDE: Final = (
@@ -30,7 +31,7 @@ def parse_major(text: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def find_java(env: Mapping[str, str], side_by_side: Sequence[str] = _SIDE_BY_SIDE) -> Path | None:
+def find_java(env: Mapping[str, str], side_by_side: Sequence[str] = _SIDE_BY_SIDE, majors: range = _NEW_ENOUGH) -> Path | None:
     """Return the first `java` that fits: JAVA_HOME, then PATH, then the usual folders of the system."""
     seen: set[Path] = set()
     for candidate in _candidates(env, side_by_side):
@@ -38,7 +39,7 @@ def find_java(env: Mapping[str, str], side_by_side: Sequence[str] = _SIDE_BY_SID
         if java in seen or not java.is_file():
             continue
         seen.add(java)
-        if (_major_of(java) or 0) >= MINIMUM:
+        if (_major_of(java) or 0) in majors:
             return java
     return None
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol
 
@@ -94,11 +94,9 @@ class Jars:
     home: Path
     java: Path
     origin: str = f"jars of OpenSearch {VERSION}"
-
-    @property
-    def settings(self) -> Mapping[str, bool]:
-        """Add nothing: no plugin among the jars asks for more."""
-        return {}
+    flags: tuple[str, ...] = ("--enable-native-access=ALL-UNNAMED", "--add-modules=jdk.incubator.vector")
+    # No plugin among the jars of the present version asks for any.
+    settings: Mapping[str, bool] = field(default_factory=dict)
 
     def prepare(self, state: Path, jvm: Jvm) -> Command:
         """Return the command with the flags that a distribution's start script would set."""
@@ -116,8 +114,7 @@ class Jars:
             "opensearch.distribution.type": "tar",
             "opensearch.bundled_jdk": "false",
         }
-        argv = [str(self.java), "-XX:+UseSerialGC", "--enable-native-access=ALL-UNNAMED"]
-        argv += ["--add-modules=jdk.incubator.vector", *(f"-D{name}={value}" for name, value in properties.items())]
+        argv = [str(self.java), "-XX:+UseSerialGC", *self.flags, *(f"-D{name}={value}" for name, value in properties.items())]
         argv += [*jvm.flags(state), "-cp", f"{self.home}/lib/*", "org.opensearch.bootstrap.OpenSearch"]
         return Command(argv, {})
 

@@ -30,6 +30,7 @@ __all__ = [
     "common_settings",
     "free_ports",
     "running",
+    "supervised",
     "tail",
     "wait_until_yellow",
     "write_settings",
@@ -125,13 +126,13 @@ def running(
         common = common_settings(name, Path(folder), http_port, transport_port)
         chosen = {**common, **launch.settings, **(settings or {})}
         node = Node(f"http://{_LOOPBACK}:{http_port}", launch.origin, chosen)
-        with _supervised(launch, Path(folder), jvm or Jvm(), chosen, env) as (alive, log):
+        with supervised(launch, Path(folder), jvm or Jvm(), chosen, env) as (alive, log):
             wait_until_yellow(node.url, str(chosen["cluster.name"]), alive, partial(tail, log), wait_s)
             yield node
 
 
 @contextmanager
-def _supervised(
+def supervised(
     launch: Launch, state: Path, jvm: Jvm, settings: Mapping[str, Setting], env: Mapping[str, str]
 ) -> Iterator[tuple[Callable[[], bool], Path]]:
     """Run the process; yield whether it still runs, and its log."""

@@ -1,12 +1,14 @@
 """Puts the gateway together: adapters behind ports, one lifespan that opens and closes everything, one app."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import structlog
 from fastapi import FastAPI
@@ -39,7 +41,8 @@ from servicekit.telemetry import Telemetry, instrument, set_up_telemetry
 
 DISTRIBUTION = "knowledge-gateway"
 DEFAULT_PORT = 8000
-GRACE_S = 35
+DRAIN_S = 5
+"""Above the deadline, for requests in flight at the end: with the five seconds before the signal the chart's ten."""
 MAX_SEARCH_BYTES = 1024 * 1024
 MAX_DOCUMENTS_BYTES = 1024 * 1024 * 1024
 """Of NDJSON, which is read line by line; JSON has a smaller limit of its own."""
@@ -78,13 +81,24 @@ def new_backend(search: SearchSettings, telemetry: Telemetry) -> Backend:
     return OpenSearchBackend(
         search.opensearch_url,
         search.opensearch_index,
-        username=search.opensearch_username or None,
-        password=search.opensearch_password.get_secret_value() or None,
-        ca_file=search.opensearch_ca_file,
-        pool_size=search.max_concurrent_searches,
         tracer=tracer,
         lexicon=lexicon,
+        replicas=search.opensearch_replicas,
+        shards=search.opensearch_shards,
+        **_access(search),
     )
+
+
+def _access(search: SearchSettings) -> dict[str, Any]:
+    """How a cluster is called: who calls, whom it trusts, over how many connections."""
+    certificate, key = search.opensearch_client_cert_file, search.opensearch_client_key_file
+    return {
+        "username": search.opensearch_username or None,
+        "password": search.opensearch_password.get_secret_value() or None,
+        "ca_file": search.opensearch_ca_file,
+        "client_certificate": (certificate, key) if certificate and key else None,
+        "pool_size": search.max_concurrent_searches,
+    }
 
 
 def new_reindexing(search: SearchSettings) -> Reindexing:
@@ -94,14 +108,13 @@ def new_reindexing(search: SearchSettings) -> Reindexing:
     from knowledge.adapters.opensearch_reindexing import OpenSearchReindexing
 
     lexicon = read_lexicon(search.german_compound_words_file, None)
-    client = connect(
-        search.opensearch_url,
-        username=search.opensearch_username or None,
-        password=search.opensearch_password.get_secret_value() or None,
-        ca_file=search.opensearch_ca_file,
-        pool_size=search.max_concurrent_searches,
+    return OpenSearchReindexing(
+        connect(search.opensearch_url, **_access(search)),
+        search.opensearch_index,
+        replicas=search.opensearch_replicas,
+        compounds=compound_words(lexicon.compound_words),
+        shards=search.opensearch_shards,
     )
-    return OpenSearchReindexing(client, search.opensearch_index, compounds=compound_words(lexicon.compound_words))
 
 
 def open_export(path: Path) -> Export:
@@ -297,4 +310,7 @@ def main() -> None:
             log.warning("settings.unknown", detail=warning)
         return create_app(loaded[0])
 
-    serve(SERVICE, DEFAULT_PORT, log_level, app, grace_s=GRACE_S)
+    def grace_s() -> int:
+        return math.ceil(loaded[0].time.search_deadline_s) + DRAIN_S
+
+    serve(SERVICE, DEFAULT_PORT, log_level, app, grace_s=grace_s)

@@ -84,7 +84,7 @@ def _read(text: str) -> Found:
     loud = deque(shouted(text))
     for match in ANY.finditer(text):
         what, written = match.lastgroup, match.group()
-        if len(written) > MAX_IDENTIFIER and what != "address":
+        if _is_plain(written) or (len(written) > MAX_IDENTIFIER and what != "address"):
             continue
         while loud and loud[0][1] <= match.start():
             loud.popleft()
@@ -200,6 +200,11 @@ def _pair(first: str, second: str, digits: int) -> Found:
         yield whole, Kind.WEAK if digits <= MIN_STRONG_DIGITS else Kind.STRONG
     elif digits > MIN_STRONG_DIGITS:
         yield whole, Kind.WEAK if int(first) < int(second) and len(second) <= len(first) + 1 else Kind.STRONG
+
+
+def _is_plain(word: str) -> bool:
+    """A word without digits or capitals beyond its first letter, as nearly all are: no identifier, unless it is a symbol."""
+    return word[1:].islower() and word.isalpha() and word not in ELEMENTS
 
 
 def _is_word(group: str) -> bool:

@@ -14,7 +14,7 @@ from opentelemetry import trace
 
 from knowledge.budget import cut, share_heads
 from knowledge.deadline import Deadline
-from knowledge.identifiers import query_identifiers, tiers
+from knowledge.identifiers import tiers
 from knowledge.models import (
     Answer,
     Candidate,
@@ -117,11 +117,10 @@ class Pipeline:
     def merge(self, hybrid: Hybrid, heads: Sequence[Sequence[Candidate]], scores: "ChunkScores") -> Answer:
         """Step 11: scored head, unscored head, tail; then the identifier tiers; cut to `top_k`."""
         query = hybrid.query
-        strong = frozenset(query_identifiers((query.text, *query.sub_queries)).strong)
         answers = []
         for scope, head in zip(hybrid.scopes, heads, strict=True):
             merged = merge_head(scope.candidates, len(head), scores.by_chunk)
-            counts = [len(strong.intersection(candidate.passage.identifiers)) for candidate in merged]
+            counts = [len(scope.strong.intersection(candidate.passage.identifiers)) for candidate in merged]
             shown = {candidate.passage.id: scores.by_chunk.get(candidate.passage.id) for candidate in head}
             results = tuple(
                 Result(candidate, rank, shown.get(candidate.passage.id))

@@ -62,8 +62,8 @@ class DocumentStore(Protocol):
         """
         ...
 
-    async def stored_chunks(self, tenant: str, document_id: str) -> list[StoredChunk]:
-        """The chunks of a document, whoever may see them."""
+    async def stored_chunks(self, tenant: str, document_ids: Sequence[str]) -> dict[str, list[StoredChunk]]:
+        """The chunks of each of these documents, whoever may see them; none where a document is absent."""
         ...
 
     async def stored_vectors(self, tenant: str, embed_hashes: Sequence[str]) -> dict[str, tuple[float, ...]]:
@@ -190,7 +190,7 @@ class IndexPair(Protocol):
     target: IndexFacts
 
     async def counts(self) -> tuple[int, int]:
-        """The numbers of chunks in source and target."""
+        """The numbers of chunks in source and target; whatever was written before can be searched afterwards."""
         ...
 
     def differences(self) -> AsyncIterator[Sequence[Difference]]:

@@ -1,5 +1,6 @@
 """The gateway's settings: parsed once, grouped and frozen. Names and defaults are the contract; docs/settings.md lists them."""
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -55,6 +56,10 @@ class SearchSettings(SettingsGroup):
     opensearch_username: str = ""
     opensearch_password: SecretStr = SecretStr("")
     opensearch_ca_file: Path | None = None
+    opensearch_client_cert_file: Path | None = None
+    opensearch_client_key_file: Path | None = None
+    opensearch_shards: int = Field(1, ge=1, le=1024)
+    opensearch_replicas: int | None = Field(None, ge=0, le=1024)
     embedding_url: str = "http://127.0.0.1:8080"
     retrieval_depth: int = Field(50, ge=50, le=1000)
     rrf_k: int = Field(60, ge=1, le=1000)
@@ -83,6 +88,29 @@ class SearchSettings(SettingsGroup):
         except LexiconError as error:
             raise ValueError(f"{name}: {error}. Correct the file, or unset {name} to go without it.") from None
         return path
+
+    @model_validator(mode="after")
+    def _certificates(self) -> "SearchSettings":
+        authority, own, key = self.opensearch_ca_file, self.opensearch_client_cert_file, self.opensearch_client_key_file
+        if bool(own) != bool(key):
+            given, missing = ("CERT", "KEY") if own else ("KEY", "CERT")
+            message = f"OPENSEARCH_CLIENT_{given}_FILE is set, and OPENSEARCH_CLIENT_{missing}_FILE is not. "
+            raise ValueError(message + "Set both to call the cluster with a certificate, or unset both to go without one.")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            if authority:
+                context.load_verify_locations(authority)
+        except OSError:
+            message = "OPENSEARCH_CA_FILE cannot be read as certificates. Correct it, "
+            raise ValueError(message + "or unset it to trust the authorities of the system.") from None
+        try:
+            if own and key:
+                # With a password, lest a key that wants one has the process wait for somebody to type it.
+                context.load_cert_chain(own, key, password="")
+        except (OSError, ValueError):
+            message = "OPENSEARCH_CLIENT_CERT_FILE and OPENSEARCH_CLIENT_KEY_FILE are not a certificate and its key without a passphrase. "
+            raise ValueError(message + "Correct them, or unset both to go without a client certificate.") from None
+        return self
 
     @model_validator(mode="after")
     def _complete(self) -> "SearchSettings":

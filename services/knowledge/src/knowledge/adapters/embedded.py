@@ -153,9 +153,9 @@ class EmbeddedBackend:
         if fingerprint is not None:
             self._expected = (fingerprint, dimension)
 
-    async def stored_chunks(self, tenant: str, document_id: str) -> list[StoredChunk]:
-        """The chunks of a document."""
-        return await self._read(lambda reader: documents.stored_chunks(reader.connection, tenant, document_id))
+    async def stored_chunks(self, tenant: str, document_ids: Sequence[str]) -> dict[str, list[StoredChunk]]:
+        """The chunks of documents."""
+        return await self._read(lambda reader: documents.stored_chunks(reader.connection, tenant, document_ids))
 
     async def stored_vectors(self, tenant: str, embed_hashes: Sequence[str]) -> dict[str, tuple[float, ...]]:
         """Vectors of the tenant by embed_hash."""

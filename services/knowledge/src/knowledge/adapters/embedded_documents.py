@@ -101,10 +101,10 @@ def delete_document(connection: apsw.Connection, tenant: str, document_id: str) 
         return connection.changes()
 
 
-def stored_chunks(connection: apsw.Connection, tenant: str, document_id: str) -> list[StoredChunk]:
-    """The chunks of a document in its order."""
+def stored_chunks(connection: apsw.Connection, tenant: str, document_ids: Sequence[str]) -> dict[str, list[StoredChunk]]:
+    """The chunks of documents, each in its order."""
     statement = "SELECT id, embed_hash, record_hash FROM passages WHERE tenant = ? AND document_id = ? ORDER BY ordinal, id"
-    return [StoredChunk(*row) for row in connection.execute(statement, (tenant, document_id))]
+    return {name: [StoredChunk(*row) for row in connection.execute(statement, (tenant, name))] for name in document_ids}
 
 
 def stored_vectors(connection: apsw.Connection, tenant: str, embed_hashes: Sequence[str]) -> dict[str, tuple[float, ...]]:

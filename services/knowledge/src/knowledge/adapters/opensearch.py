@@ -16,7 +16,7 @@ from knowledge.adapters import opensearch_documents as documents
 from knowledge.adapters import opensearch_examination as examination
 from knowledge.adapters.analysis import compound_words
 from knowledge.adapters.opensearch_client import IndexAbsent, connect, translated
-from knowledge.adapters.opensearch_indices import Indices, fingerprint_of
+from knowledge.adapters.opensearch_indices import Indices, TwinState, fingerprint_of
 from knowledge.adapters.opensearch_mapping import Described, check
 from knowledge.adapters.opensearch_queries import (
     PASSAGE_FIELDS,
@@ -29,11 +29,23 @@ from knowledge.adapters.opensearch_queries import (
     visible,
 )
 from knowledge.adapters.search_span import search_span
-from knowledge.adapters.stored import UNKNOWN_MODEL, is_unicode, refusals, sees_nothing, union, without_vector
+from knowledge.adapters.stored import UNKNOWN_MODEL, is_unicode, refusals, sees_nothing, storable, union, without_vector
 from knowledge.adapters.synonyms import synonyms_of
 from knowledge.errors import BackendError
 from knowledge.lexicon import NO_LEXICON, Lexicon
-from knowledge.models import Finding, Leg, LegQuery, LegResult, Record, Statistics, StoredChunk, StoredDocument, Visibility, WriteFailure
+from knowledge.models import (
+    Finding,
+    Leg,
+    LegQuery,
+    LegResult,
+    Record,
+    Statistics,
+    StoredChunk,
+    StoredDocument,
+    Verdict,
+    Visibility,
+    WriteFailure,
+)
 
 READY_TIMEOUT_S = 2.0
 SHARD_SHARE = 0.8
@@ -57,8 +69,10 @@ class OpenSearchBackend:
         username: for basic authentication; None for none.
         password: belongs to `username`.
         ca_file: the certificate authority of the cluster, where the system does not know it.
+        client_certificate: files of a certificate and its key, for a cluster that knows its callers by them.
         pool_size: connections at most; each search takes one.
         replicas: copies of the index beside the first, when the gateway creates it; None for one where there is a second node.
+        shards: parts of the index, when the gateway creates it.
         lexicon: parts of German compounds, which decide what is indexed, and synonyms, which decide what is searched.
     """
 
@@ -71,27 +85,49 @@ class OpenSearchBackend:
         username: str | None = None,
         password: str | None = None,
         ca_file: Path | None = None,
+        client_certificate: tuple[Path, Path] | None = None,
         pool_size: int = 32,
         replicas: int | None = None,
+        shards: int = 1,
         lexicon: Lexicon = NO_LEXICON,
     ) -> None:
-        self._client = connect(url, username=username, password=password, ca_file=ca_file, pool_size=pool_size)
+        self._client = connect(
+            url, username=username, password=password, ca_file=ca_file, client_certificate=client_certificate, pool_size=pool_size
+        )
         self._alias = alias
         self._tracer = tracer
         self._compounds = compound_words(lexicon.compound_words)
         self._synonyms = synonyms_of(lexicon.synonyms)
-        self._indices = Indices(self._client, alias, replicas, self._compounds)
+        self._indices = Indices(self._client, alias, replicas, self._compounds, shards)
 
     async def msearch(self, queries: Sequence[LegQuery], timeout_s: float) -> list[LegResult]:
         """All legs in one round trip, on one index. A body that can find nothing is not sent, nor is a vector of another model."""
         ends_at = monotonic() + timeout_s
         fingerprint = next((query.fingerprint for query in queries if query.fingerprint), "")
         index = self._indices.searched(fingerprint)
-        strange = index is not None and fingerprint not in ("", fingerprint_of(index))
+        results = await self._search(index, queries, ends_at)
+        if index is not None and any(one.failed or one.shards_failed for one in results):
+            # The alias may have moved on a moment ago, and what it left may be deleted already.
+            moved = await self._moved(index, fingerprint, ends_at)
+            return await self._search(moved, queries, ends_at) if moved else results
+        return results
+
+    async def _moved(self, index: Described, fingerprint: str, ends_at: float) -> Described | None:
+        """The index that is searched now; None if it is the same one, or nothing can be learnt in time."""
+        try:
+            async with asyncio.timeout(max(0.0, ends_at - monotonic())):
+                await self._indices.adopt()
+        except (BackendError, TimeoutError):
+            return None
+        now = self._indices.searched(fingerprint)
+        return None if now is None or now.name == index.name else now
+
+    async def _search(self, index: Described | None, queries: Sequence[LegQuery], ends_at: float) -> list[LegResult]:
+        strange = index is not None and any(query.fingerprint not in ("", fingerprint_of(index)) for query in queries)
         results = [LegResult(failed=strange and query.leg is Leg.VECTOR) for query in queries]
         sent: list[tuple[int, LegQuery, Json]] = []
         for place, query in enumerate(queries):
-            body = None if results[place].failed else search_body(query, max(1, int(timeout_s * SHARD_SHARE * 1000)), self._synonyms)
+            body = None if results[place].failed else search_body(query, _shard_ms(ends_at), self._synonyms)
             if body is not None:
                 sent.append((place, query, body))
         if not sent:
@@ -140,8 +176,13 @@ class OpenSearchBackend:
             return False
 
     async def examine(self) -> list[Finding]:
-        """The cluster and the index behind the alias."""
-        return await examination.examine(self._client, self._alias)
+        """The cluster, the index behind the alias, and the one beside it."""
+        findings = await examination.examine(self._client, self._alias)
+        pair = await self._indices.look()
+        if pair is not None and pair.twin is not None:
+            detail = f"{pair.twin.name} is {pair.state} beside {pair.current.name} and gets every write; `knowledge retire` deletes it"
+            findings.append(Finding(Verdict.OK if pair.state is TwinState.KEPT else Verdict.WARNING, "reindex", detail))
+        return findings
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -152,19 +193,21 @@ class OpenSearchBackend:
         """Create index and alias together, or check them."""
         await self._indices.open(fingerprint, dimension)
 
-    async def stored_chunks(self, tenant: str, document_id: str) -> list[StoredChunk]:
-        """The chunks of a document. One that is not the same in every written index has no hashes: it must be written again."""
+    async def stored_chunks(self, tenant: str, document_ids: Sequence[str]) -> dict[str, list[StoredChunk]]:
+        """The chunks of documents. One that is not the same in every written index has no hashes: it must be written again."""
+        found: dict[str, list[StoredChunk]] = {name: [] for name in document_ids}
         pair = await self._indices.look()
         if pair is None:
-            return []
-        filters, fields = _of_document(tenant, document_id), ["id", "embed_hash", "record_hash"]
+            return found
+        filters: list[Json] = [{"term": {"tenant": tenant}}, {"terms": {"document_id": storable(document_ids)}}]
+        fields = ["id", "document_id", "embed_hash", "record_hash"]
         tables = [{row["id"]: row async for row in documents.scan(self._client, index.name, filters, fields)} for index in pair.written]
-        found = []
+        own = next((table for table, index in zip(tables, pair.written, strict=True) if self._indices.is_own(index)), tables[0])
         for name in dict.fromkeys(name for table in tables for name in table):
             rows = [table[name] for table in tables if name in table]
             same = len(rows) == len(tables) and len({row["record_hash"] for row in rows}) == 1
-            own = next((row for row, index in zip(rows, pair.written, strict=False) if self._indices.is_own(index)), rows[0])
-            found.append(StoredChunk(name, own["embed_hash"], own["record_hash"]) if same else StoredChunk(name, "", ""))
+            hashes = (own[name]["embed_hash"], own[name]["record_hash"]) if same else ("", "")
+            found[rows[0]["document_id"]].append(StoredChunk(name, *hashes))
         return found
 
     async def stored_vectors(self, tenant: str, embed_hashes: Sequence[str]) -> dict[str, tuple[float, ...]]:
@@ -198,9 +241,7 @@ class OpenSearchBackend:
             refused = refusals(tenant, own, index.dimension)
             actions = [documents.upsert(record) for record in own if record.id not in refused]
             actions += [documents.removal(tenant, name) for name in delete_ids if is_unicode(name)]
-            failures = list(refused.values())
-            for batch in documents.batches(actions):
-                failures += await documents.bulk(self._client, index.name, batch)
+            failures = [*refused.values(), *await documents.bulk_all(self._client, index.name, actions)]
             if actions:
                 await documents.refresh(self._client, index.name)
             return failures
@@ -273,6 +314,11 @@ class OpenSearchBackend:
             return [row async for row in documents.scan(self._client, self._alias, filters, fields)]
         except IndexAbsent:
             return []
+
+
+def _shard_ms(ends_at: float) -> int:
+    """What each shard may take, in milliseconds."""
+    return max(1, int((ends_at - monotonic()) * SHARD_SHARE * 1000))
 
 
 def _of_document(tenant: str, document_id: str) -> list[Json]:

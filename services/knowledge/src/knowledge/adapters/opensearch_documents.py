@@ -1,5 +1,6 @@
 """Documents in OpenSearch: write in bulk, delete by query, look up."""
 
+import asyncio
 import hashlib
 import json
 from array import array
@@ -20,7 +21,7 @@ from tenacity import (
 )
 
 from knowledge.adapters.analysis import analyzer_of
-from knowledge.adapters.opensearch_client import error_type, translated
+from knowledge.adapters.opensearch_client import encode, error_type, translated
 from knowledge.adapters.opensearch_queries import Json
 from knowledge.adapters.stored import facets
 from knowledge.errors import BackendError
@@ -31,6 +32,7 @@ BULK_BYTES = 1_000_000
 """Of one bulk request: above a mebibyte the client would hold up the event loop while it sends."""
 
 BULK_ITEMS = 500
+REQUESTS_AT_ONCE = 2
 ATTEMPTS = 6
 PAGE = 500
 EXACT_DOCUMENTS = 40_000
@@ -100,7 +102,7 @@ def conditional(target_key: str, record: Record | None, version: tuple[int, int]
 
 
 def _lines(*values: Json) -> bytes:
-    return b"".join(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n" for value in values)
+    return b"".join(encode(value) + b"\n" for value in values)
 
 
 def batches(actions: Sequence[Action]) -> Iterator[list[Action]]:
@@ -148,6 +150,26 @@ async def bulk(client: AsyncOpenSearch, index: str, actions: Sequence[Action]) -
     with translated():
         await again(send)
     return failures + [WriteFailure(action.chunk_id, f"refused: {BUSY} too busy") for action in pending]
+
+
+async def bulk_all(client: AsyncOpenSearch, index: str, actions: Sequence[Action]) -> list[WriteFailure]:
+    """Send all, a few requests at once, so that a node's cores have work while one answer is on its way.
+
+    Raises:
+        BackendError: a request as a whole failed.
+    """
+    limit = asyncio.Semaphore(REQUESTS_AT_ONCE)
+
+    async def send(batch: Sequence[Action]) -> list[WriteFailure]:
+        async with limit:
+            return await bulk(client, index, batch)
+
+    outcomes = await asyncio.gather(*map(send, batches(actions)), return_exceptions=True)
+    # All have ended before the first failure is told: nothing of this write is under way when it is tried again.
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
+    return [failure for outcome in outcomes if not isinstance(outcome, BaseException) for failure in outcome]
 
 
 def _last_outcome(state: RetryCallState) -> object:

@@ -65,11 +65,14 @@ def fingerprint_of(index: Described) -> str:
 class Indices:
     """The indices behind one alias, as last seen by this process."""
 
-    def __init__(self, client: AsyncOpenSearch, alias: str, replicas: int | None, compounds: CompoundWords = NO_COMPOUND_WORDS) -> None:
+    def __init__(
+        self, client: AsyncOpenSearch, alias: str, replicas: int | None, compounds: CompoundWords = NO_COMPOUND_WORDS, shards: int = 1
+    ) -> None:
         self._client = client
         self._compounds = compounds
         self._alias = alias
         self._replicas = replicas
+        self._shards = shards
         self._seen: tuple[Described, ...] = ()
         self._seen_at = 0.0
         self._mismatch: IndexMismatch | None = None
@@ -95,7 +98,7 @@ class Indices:
         if fingerprint is not None:
             self.expected = (fingerprint, dimension)
         if fingerprint is not None and dimension is not None:
-            template = index_template(self._alias, fingerprint, dimension, self._replicas, self._compounds)
+            template = index_template(self._alias, fingerprint, dimension, self._replicas, self._compounds, self._shards)
             await put_template(self._client, self._alias, template)
 
     async def adopt(self) -> bool:
@@ -238,7 +241,8 @@ class Indices:
     async def _create(self, fingerprint: str, dimension: int) -> None:
         name = index_name(self._alias, fingerprint, dimension, self._compounds)
         # Where another replica was quicker its index came together with the alias.
-        await self.create(name, index_body(self._alias, fingerprint, dimension, self._replicas, self._compounds))
+        body = index_body(self._alias, fingerprint, dimension, self._replicas, self._compounds, self._shards)
+        await self.create(name, body)
 
     async def create(self, name: str, body: dict[str, Any]) -> bool:
         """Whether this process made the index; False if it is there already."""

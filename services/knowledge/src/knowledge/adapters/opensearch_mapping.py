@@ -122,7 +122,12 @@ def index_name(alias: str, fingerprint: str, dimension: int, compounds: Compound
 
 
 def index_body(
-    alias: str | None, fingerprint: str, dimension: int, replicas: int | None, compounds: CompoundWords = NO_COMPOUND_WORDS
+    alias: str | None,
+    fingerprint: str,
+    dimension: int,
+    replicas: int | None,
+    compounds: CompoundWords = NO_COMPOUND_WORDS,
+    shards: int = 1,
 ) -> dict[str, Any]:
     """What creates the index, together with its alias where one is given.
 
@@ -132,6 +137,7 @@ def index_body(
         dimension: of its vectors.
         replicas: copies beside the first; None for one where there is a second node.
         compounds: what German words are split into when they are indexed.
+        shards: parts of the index.
     """
     copies = {"auto_expand_replicas": "0-1"} if replicas is None else {"number_of_replicas": replicas}
     meta = {"mapping_hash": mapping_hash(compounds), "fingerprint": fingerprint, "dimension": dimension}
@@ -139,7 +145,7 @@ def index_body(
         meta |= {COMPOUND_WORDS: compounds.digest, f"{COMPOUND_WORDS}_count": len(compounds.words)}
     body: dict[str, Any] = {
         "settings": {
-            "index": {"knn": True, "number_of_shards": 1, **copies},
+            "index": {"knn": True, "number_of_shards": shards, **copies},
             "analysis": text_analysis(compounds),
         },
         "mappings": {"dynamic": "strict", "_meta": {META: meta}, "properties": _properties(dimension, compounds)},

@@ -49,16 +49,24 @@ class OpenSearchReindexing:
         alias: the name that is searched.
         replicas: copies of a new index beside the first; None for one where there is a second node.
         compounds: parts of German compounds, for a new index.
+        shards: parts of a new index.
     """
 
     def __init__(
-        self, client: AsyncOpenSearch, alias: str, *, replicas: int | None = None, compounds: CompoundWords = NO_COMPOUND_WORDS
+        self,
+        client: AsyncOpenSearch,
+        alias: str,
+        *,
+        replicas: int | None = None,
+        compounds: CompoundWords = NO_COMPOUND_WORDS,
+        shards: int = 1,
     ) -> None:
         self._client = client
         self._alias = alias
         self._replicas = replicas
+        self._shards = shards
         self._compounds = compounds
-        self._indices = Indices(client, alias, replicas, compounds)
+        self._indices = Indices(client, alias, replicas, compounds, shards)
 
     async def begin(self, fingerprint: str, dimension: int) -> "OpenSearchPair":
         """An index of this release's mapping beside the one behind the alias, marked so that every writer writes to both."""
@@ -84,7 +92,7 @@ class OpenSearchReindexing:
 
     async def _create(self, fingerprint: str, dimension: int) -> str:
         first = index_name(self._alias, fingerprint, dimension, self._compounds)
-        body = index_body(None, fingerprint, dimension, self._replicas, self._compounds)
+        body = index_body(None, fingerprint, dimension, self._replicas, self._compounds, self._shards)
         for name in (first, *(f"{first}-{number}" for number in range(2, NAMES))):
             if await self._indices.create(name, body):
                 return name

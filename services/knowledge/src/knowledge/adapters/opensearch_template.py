@@ -17,16 +17,23 @@ from knowledge.adapters.opensearch_mapping import META, index_body, index_name
 PRIORITY = 500
 """Above the templates that products bring along, which are at 200 and below."""
 
+SPREAD = ("number_of_shards", "number_of_replicas", "auto_expand_replicas")
+
 log = structlog.get_logger(__name__)
 
 
 def index_template(
-    alias: str, fingerprint: str, dimension: int, replicas: int | None, compounds: CompoundWords = NO_COMPOUND_WORDS
+    alias: str,
+    fingerprint: str,
+    dimension: int,
+    replicas: int | None,
+    compounds: CompoundWords = NO_COMPOUND_WORDS,
+    shards: int = 1,
 ) -> dict[str, Any]:
     """The template. It holds no alias: an index that is built beside, or restored, must not join the one that is searched."""
     # Not `<alias>-*`: that would take in the indices of an alias `<alias>-test`, and whatever else begins like it.
     pattern = f"{index_name(alias, fingerprint, dimension, compounds)}*"
-    body = index_body(None, fingerprint, dimension, replicas, compounds)
+    body = index_body(None, fingerprint, dimension, replicas, compounds, shards)
     return {"index_patterns": [pattern], "priority": PRIORITY, "template": body, "_meta": body["mappings"]["_meta"]}
 
 
@@ -58,5 +65,12 @@ async def put_template(client: AsyncOpenSearch, alias: str, wanted: dict[str, An
 
 
 def _same(found: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Whether a template was made for the same mapping, word list and model: its `_meta` and its pattern say so."""
-    return all(found.get(name) == wanted[name] for name in ("index_patterns", "priority", "_meta"))
+    """Whether a template was made for the same mapping, word list and model, as `_meta` and pattern say, and spreads an index alike."""
+    same = all(found.get(name) == wanted[name] for name in ("index_patterns", "priority", "_meta"))
+    return same and _spread(found) == _spread(wanted)
+
+
+def _spread(template: dict[str, Any]) -> dict[str, str]:
+    """Shards and copies; as text, which is how a cluster gives settings back."""
+    index = template.get("template", {}).get("settings", {}).get("index", {})
+    return {name: str(index[name]) for name in SPREAD if name in index}

@@ -30,8 +30,8 @@ class Gateway:
     searches_in_flight: int = 0
 
 
-def gateway_of(request: Request) -> Gateway:
-    """The gateway that this app serves."""
+async def gateway_of(request: Request) -> Gateway:
+    """The gateway that this app serves. Asynchronous, because what is not is called in another thread."""
     gateway: Gateway = request.app.state.gateway
     return gateway
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi import Query as QueryString
 from fastapi.responses import JSONResponse, Response
 
-from knowledge.api.answers import answer_body
+from knowledge.api.answers import AnswerResponse, answer_body
 from knowledge.api.dependencies import Caller, Gateway, GatewayDep
 from knowledge.api.queries import deadline_s, to_query
 from knowledge.api.schemas import AnswerBody, ProblemBody, SearchParameters, SearchRequest
@@ -64,4 +64,4 @@ async def _answer(request: Request, body: SearchRequest, gateway: Gateway, ident
     headers = {}
     if answer.rerank.status is Outcome.FALLBACK and answer.rerank.reason is not None:
         headers[FALLBACK_HEADER] = answer.rerank.reason.value
-    return JSONResponse(answer_body(answer, trace_id=current_trace_id(), explain=query.explain), headers=headers)
+    return AnswerResponse(answer_body(answer, trace_id=current_trace_id(), explain=query.explain), headers=headers)

@@ -1,12 +1,13 @@
 """From documents to the index: embed what is new, write what changed, delete what vanished, report what was refused.
 
-Documents go in groups, so that many small ones share embedding calls and writes; while one group is written the next one is
+Documents go in groups, so that many small ones share look-ups, embedding calls and writes; while some are written the next ones are
 embedded. Every step may be repeated: a run that was killed and run again leaves the same index as one clean run.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from knowledge.errors import BackendError, EmbeddingError
 from knowledge.ingest.chunking import chunk
@@ -17,10 +18,10 @@ from knowledge.models import Record, StoredChunk
 from knowledge.ports import DocumentStore, Embedder
 
 GROUP_CHUNKS = 64
-"""Chunks after which a group is full: four embedding calls and one write, about two seconds of work that a kill repeats."""
+"""Chunks after which a group is full: one look-up and four embedding calls."""
 
-LOOKUPS = 8
-"""Documents that are looked up at once: a quarter of the backend's connections, searches have the others."""
+WRITE_CHUNKS = 512
+"""Chunks that may wait for the write before them: a backend writes many at once more quickly than few."""
 
 
 @dataclass(slots=True)
@@ -69,7 +70,59 @@ class _Work:
         self.outcome.deleted = len(self.vanished)
 
 
+OUTAGE = 4
+"""Documents that fail one after the other before the rest of a write is given up: then it is not the documents."""
+
 _Group = list[_Work]
+
+
+class _Written:
+    """Writes what is ready, in order: one write at a time, and as much as has become ready meanwhile in the next.
+
+    While embedding is the slow part that is a group at a time; where it is not, writes grow up to `WRITE_CHUNKS`.
+    """
+
+    def __init__(self, tasks: asyncio.TaskGroup, write: Callable[[_Group], Coroutine[Any, Any, None]]) -> None:
+        self._tasks = tasks
+        self._write = write
+        self._task: asyncio.Task[None] | None = None
+        self._busy: _Group = []
+        self._ready: _Group = []
+
+    @property
+    def waiting_for(self) -> set[str]:
+        """The documents that are not written yet."""
+        return {work.document.id for work in (*self._busy, *self._ready)}
+
+    @property
+    def vectors(self) -> dict[str, Vector]:
+        """The vectors that are not stored yet, by embed_hash."""
+        return {one.embed_hash: one.vector for work in (*self._busy, *self._ready) for one in work.changed}
+
+    async def soon(self, group: _Group) -> None:
+        """Write it with the next write; wait only if too much is waiting already."""
+        self._ready += group
+        if sum(len(work.changed) for work in self._ready) >= WRITE_CHUNKS:
+            await self._settle()
+        if self._task is None or self._task.done():
+            await self._begin()
+
+    async def all(self) -> None:
+        """Everything is written on return."""
+        await self._settle()
+        await self._begin()
+        await self._settle()
+
+    async def _begin(self) -> None:
+        await self._settle()
+        self._busy, self._ready = self._ready, []
+        if self._busy:
+            self._task = self._tasks.create_task(self._write(self._busy))
+
+    async def _settle(self) -> None:
+        if self._task is not None:
+            await self._task
+        self._task, self._busy = None, []
 
 
 class Ingestor:
@@ -113,15 +166,23 @@ class Ingestor:
         embedding = Embedding(self._embedder, fingerprint=fingerprint, timeout_s=self._info_timeout_s)
         groups = self._groups(documents, tenant=tenant, source=source, fingerprint=fingerprint)
         outcomes: list[Outcome] = []
-        group = await self._next(groups, embedding, tenant)
-        while group:
-            async with asyncio.TaskGroup() as tasks:
-                writing = tasks.create_task(self._write(group, tenant))
-                following = await self._next(groups, embedding, tenant, before=group, writing=writing)
-            for work in group:
-                on_document(work.outcome)
-                outcomes.append(work.outcome)
-            group = following
+
+        async def write(work: list[_Work]) -> None:
+            await self._write(work, tenant)
+            for one in work:
+                on_document(one.outcome)
+                outcomes.append(one.outcome)
+
+        async with asyncio.TaskGroup() as tasks:
+            written = _Written(tasks, write)
+            # Reading and splitting take time that searches on this event loop must not wait for.
+            while group := await asyncio.to_thread(next, groups, None):
+                if not written.waiting_for.isdisjoint(work.document.id for work in group):
+                    await written.all()  # what is stored of a document is known only then
+                await self._look_up(group, tenant)
+                await self._add_vectors(group, embedding, tenant, written.vectors)
+                await written.soon(group)
+            await written.all()
         return outcomes
 
     def _groups(self, documents: Iterable[tuple[str, DocumentInput]], *, tenant: str, source: str, fingerprint: str) -> Iterator[_Group]:
@@ -140,36 +201,20 @@ class Ingestor:
         if group:
             yield group
 
-    async def _next(
-        self,
-        groups: Iterator[_Group],
-        embedding: Embedding,
-        tenant: str,
-        *,
-        before: Sequence[_Work] = (),
-        writing: asyncio.Task[None] | None = None,
-    ) -> _Group | None:
-        """The next group, ready to be written, while the one before it is being written; None after the last."""
-        # Reading and splitting take time that searches on this event loop must not wait for.
-        group = await asyncio.to_thread(next, groups, None)
-        if group is None:
-            return None
-        if writing and not {work.document.id for work in before}.isdisjoint(work.document.id for work in group):
-            await writing  # what is stored of a document is known only then
-        limit = asyncio.Semaphore(LOOKUPS)
-        await asyncio.gather(*(self._look_up(work, tenant, limit) for work in group))
-        await self._add_vectors(group, embedding, tenant, {one.embed_hash: one.vector for work in before for one in work.changed})
-        return group
-
-    async def _look_up(self, work: _Work, tenant: str, limit: asyncio.Semaphore) -> None:
-        """Compare with what is stored."""
-        async with limit:
-            try:
-                stored = {one.id: one for one in await self._store.stored_chunks(tenant, work.document.id)}
-                work.vanished = await self._vanished(work, stored, tenant)
-                work.changed = [one for one in work.records if one.id not in stored or _differs(stored[one.id], one)]
-            except BackendError as error:
-                work.fail(error)
+    async def _look_up(self, group: _Group, tenant: str) -> None:
+        """Compare with what is stored, in one request; where that fails, in one for each document."""
+        try:
+            stored = await self._store.stored_chunks(tenant, [work.document.id for work in group])
+            for work in group:
+                there = {one.id: one for one in stored[work.document.id]}
+                work.vanished = await self._vanished(work, there, tenant)
+                work.changed = [one for one in work.records if one.id not in there or _differs(there[one.id], one)]
+        except BackendError as error:
+            if len(group) == 1:
+                group[0].fail(error)
+            else:
+                for work in group:
+                    await self._look_up([work], tenant)
 
     async def _vanished(self, work: _Work, stored: dict[str, StoredChunk], tenant: str) -> list[str]:
         """The chunks to delete: all that are absent, but none while a reject could explain the absence.
@@ -205,23 +250,31 @@ class Ingestor:
             embedded.difference_update(one.embed_hash for one in work.changed)
             _attach(work, vectors)
 
-    async def _write(self, group: _Group, tenant: str) -> None:
-        """One write for the group; where it fails, one for each document, so that those that can go in do."""
+    async def _write(self, group: _Group, tenant: str) -> BackendError | None:
+        """One write for all of it; where that fails, one for each half, so that what can go in does. The error, if nothing went in."""
         busy = [work for work in group if work.changed or work.vanished]
         if not busy:
-            return
+            return None
         upserts = [one for work in busy for one in work.changed]
         try:
             failures = await self._store.write(tenant, upserts, [name for work in busy for name in work.vanished])
         except BackendError as error:
-            if len(busy) == 1:
-                busy[0].fail(error)
-            else:
-                for work in busy:
-                    await self._write([work], tenant)
-            return
+            if len(busy) > 1:
+                return await self._write_halves(busy, tenant)
+            busy[0].fail(error)
+            return error
         for work in busy:
             work.done({failure.id: failure.reason for failure in failures})
+        return None
+
+    async def _write_halves(self, busy: _Group, tenant: str) -> BackendError | None:
+        first, second = busy[: len(busy) // 2], busy[len(busy) // 2 :]
+        failed = await self._write(first, tenant)
+        if failed is not None and len(first) >= OUTAGE:
+            for work in second:
+                work.fail(failed)
+            return failed
+        return await self._write(second, tenant) and failed
 
 
 def _differs(stored: StoredChunk, record: Record) -> bool:

@@ -124,13 +124,14 @@ class Synchronisation:
 
 async def compare(pair: IndexPair) -> Comparison:
     """Count, and search passages at random by their own words and vectors in both, as somebody who may see them."""
+    counts = await pair.counts()  # which also makes searchable what the last round wrote
     sample = [(ours, theirs) for ours, theirs in await pair.sample(SAMPLE) if ours.allowed_roles or ours.allowed_subjects]
     found: dict[Leg, tuple[int, int]] = {}
     for leg in (Leg.LEXICAL, Leg.VECTOR):
         source = [await _finds_itself(pair, pair.source, leg, ours) for ours, _ in sample]
         target = [await _finds_itself(pair, pair.target, leg, theirs) for _, theirs in sample]
         found[leg] = (sum(source), sum(target))
-    return Comparison(*await pair.counts(), len(sample), found)
+    return Comparison(*counts, len(sample), found)
 
 
 async def _finds_itself(pair: IndexPair, facts: IndexFacts, leg: Leg, record: Record) -> bool:
