@@ -20,14 +20,14 @@ COPY services/knowledge/pyproject.toml services/knowledge/
 COPY services/reranker/pyproject.toml services/reranker/
 COPY services/embedding/pyproject.toml services/embedding/
 
-# Dependencies first, then the sources: an edit builds the last layer alone.
+# Dependencies first, then the sources: an edit builds the last layer alone. uv's lock is one that everybody may write.
 FROM build AS gateway-build
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
     /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-install-workspace --package knowledge-gateway --python ${PYTHON}
 COPY services/servicekit/src services/servicekit/src
 COPY services/knowledge/src services/knowledge/src
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
-    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package knowledge-gateway --python ${PYTHON}
+    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package knowledge-gateway --python ${PYTHON} && rm -f /opt/venv/.lock
 RUN mkdir /data
 
 FROM build AS reranker-build
@@ -37,7 +37,7 @@ COPY services/servicekit/src services/servicekit/src
 COPY services/modelkit/src services/modelkit/src
 COPY services/reranker/src services/reranker/src
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
-    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package knowledge-reranker --python ${PYTHON}
+    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package knowledge-reranker --python ${PYTHON} && rm -f /opt/venv/.lock
 
 FROM build AS embedding-build
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
@@ -46,7 +46,7 @@ COPY services/servicekit/src services/servicekit/src
 COPY services/modelkit/src services/modelkit/src
 COPY services/embedding/src services/embedding/src
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
-    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package knowledge-embedding --python ${PYTHON}
+    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package knowledge-embedding --python ${PYTHON} && rm -f /opt/venv/.lock
 
 # Model files: baked in where MODELS names a model, else a volume or the first start brings them. Converting needs a package of its own.
 FROM build AS models
@@ -62,10 +62,12 @@ RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=
       cd ${MODEL_CACHE_DIR} && cp -r --parents "${folder#${MODEL_CACHE_DIR}/}" /models; fi
 
 FROM ${RUNTIME_IMAGE} AS runtime
+ARG RUNTIME_IMAGE
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.version="${VERSION}" org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.licenses="Apache-2.0" org.opencontainers.image.vendor="Knowledge Gateway"
+      org.opencontainers.image.licenses="Apache-2.0" org.opencontainers.image.vendor="Knowledge Gateway" \
+      org.opencontainers.image.base.name="${RUNTIME_IMAGE}"
 ENV PATH=/opt/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 HOST=0.0.0.0 HOME=/tmp
 USER 65532:65532
 WORKDIR /tmp

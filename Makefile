@@ -75,16 +75,19 @@ test: setup ## everything: check, contract suite on a real OpenSearch node, end 
 	@echo "waiting for the chart's tools"; while kill -0 "$$(cat .run/toolchain.pid)" 2>/dev/null; do sleep 0.5; done; cat .run/toolchain.log
 	@$(MAKE) chart-test
 
-test-cluster: setup ## a node of three killed under search load and under ingestion
+test-cluster: setup ## three nodes and a kill under search, ingestion and reindex; a secured node of 2.19 (needs Java 17 and 21); an upgrade
 	@pytest tests/cluster
 
 chart-test: setup ## the charts: lint, unit tests, schemas of two Kubernetes versions, kube-score, docs (HELM=4 takes Helm 4)
 	@pytest -q tests/charts
 
-e2e: setup ## on a real cluster (E2E_KUBECONFIG, E2E_CONTEXT, E2E_LOAD_IMAGE): install, search, faults, policies, upgrades under load
+.run/ca.crt: setup
+	@mkdir -p .run && python -c 'import ssl, certifi, shutil; shutil.copy(ssl.get_default_verify_paths().cafile or certifi.where(), "$@")'
+
+e2e: setup .run/ca.crt ## on a real cluster (E2E_KUBECONFIG, E2E_CONTEXT, E2E_LOAD_IMAGE): install, search, faults, policies, upgrades under load
 	@pytest -q -s -x tests/kubernetes
 
-dev: setup ## skaffold dev: build, load, install, forward port 8000; an edited source file is live without a build
+dev: setup .run/ca.crt ## skaffold dev: build, load, install, forward port 8000; an edited source file is live without a build
 	@tools="$$(python -m tests.parts.toolchain cluster)"; config="$$(python -m tests.parts.toolchain.docker)"; \
 	if [ -n "$$config" ]; then export DOCKER_CONFIG="$$config"; fi; export PATH="$$tools:$$PATH" SKAFFOLD_UPDATE_CHECK=false SKAFFOLD_INTERACTIVE=false; \
 	skaffold run --module opensearch && skaffold dev --module knowledge --port-forward=user

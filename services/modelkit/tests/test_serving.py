@@ -164,3 +164,27 @@ def test_the_exit_status_tells_whether_the_model_failed(
         signal.signal(signal.SIGTERM, before)
     assert caught.value.code == status
     assert ("knowledge-x: the model is damaged." in capsys.readouterr().err) is broken
+
+
+def test_a_stop_while_the_model_loads_ends_without_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader may be inside the native library, which aborts if the interpreter ends under it."""
+    release = threading.Event()
+    background = Background(release.wait, lambda _: None)
+
+    def leave(status: int) -> None:
+        raise RuntimeError(f"left with {status}")
+
+    def serve(*_: object, **__: object) -> None:
+        background.start()
+        signal.raise_signal(signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(serving, "serve", serve)
+    monkeypatch.setattr(serving.os, "_exit", leave)
+    try:
+        with pytest.raises(RuntimeError, match="left with 0"):
+            run_model_service("knowledge-x", 1, lambda: "INFO", lambda _: FastAPI(), grace_s=lambda: 1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        release.set()
+        background.join()

@@ -1,6 +1,7 @@
 """What the two model services share on the wire: loading in the background, deadlines, and answers that are not results."""
 
 import math
+import os
 import signal
 import sys
 import threading
@@ -27,6 +28,7 @@ Clock = Callable[[], float]
 DEADLINE_HEADER = "X-Deadline-Ms"
 MAX_DEADLINE_DIGITS = 9
 EXIT_MODEL = 3
+LOADER = "model-loader"
 LOADING_RETRY_MS = 1000
 
 log = structlog.get_logger(__name__)
@@ -165,7 +167,7 @@ class Background(Generic[T]):
         self._load = load
         self._on_failure = on_failure
         self._loaded: T | None = None
-        self._thread = threading.Thread(target=self._run, name="model-loader", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=LOADER, daemon=True)
 
     def start(self) -> None:
         """Begin to load."""
@@ -227,7 +229,12 @@ def run_model_service(
         signal.raise_signal(signal.SIGTERM)
 
     def on_terminate(*_: object) -> None:
-        raise SystemExit(EXIT_MODEL if failures else 0)
+        status = EXIT_MODEL if failures else 0
+        if any(thread.name == LOADER for thread in threading.enumerate()):
+            # It may be inside the native library, which aborts the process if the interpreter ends under it.
+            sys.stdout.flush()
+            os._exit(status)
+        raise SystemExit(status)
 
     # The server drains on the signal, puts this handler back and raises the signal again: it decides the exit status.
     signal.signal(signal.SIGTERM, on_terminate)
