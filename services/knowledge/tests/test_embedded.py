@@ -108,8 +108,8 @@ async def test_legs_that_were_in_time_stay(backend: EmbeddedBackend) -> None:
     await backend.write(TENANT, [record(f"p{index}", f"wort w{index % 7}") for index in range(1000)], [])
     queries = [lexical("w3"), *([vector("wort", size=1)] * 40_000)]
     started = time.monotonic()
-    results = await backend.msearch(queries, 4.0)
-    assert time.monotonic() - started < 8
+    results = await backend.msearch(queries, 8.0)
+    assert time.monotonic() - started < 12
     assert len(results) == len(queries)
     assert len(results[0].hits) == 50
     assert results[-1].failed

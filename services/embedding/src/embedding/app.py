@@ -140,6 +140,7 @@ def _create(fail: Callable[[str], None]) -> FastAPI:
 
 def main() -> None:
     """The command `knowledge-embedding`."""
+
     def grace_s() -> int:
         return math.ceil(load_group(EmbeddingSettings).embedding_deadline_s) + DRAIN_S
 

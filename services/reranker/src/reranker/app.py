@@ -158,6 +158,7 @@ def _create(fail: Callable[[str], None]) -> FastAPI:
 
 def main() -> None:
     """The command `knowledge-reranker`."""
+
     def grace_s() -> int:
         return math.ceil(load_group(RerankSettings).rerank_deadline_s) + DRAIN_S
 
