@@ -84,12 +84,15 @@ chart-test: setup ## the charts: lint, unit tests, schemas of two Kubernetes ver
 .run/ca.crt: setup
 	@mkdir -p .run && python -c 'import ssl, certifi, shutil; shutil.copy(ssl.get_default_verify_paths().cafile or certifi.where(), "$@")'
 
-e2e: setup .run/ca.crt ## on a real cluster (E2E_KUBECONFIG, E2E_CONTEXT, E2E_LOAD_IMAGE): install, search, faults, policies, upgrades under load
+.run/skaffold-config:
+	@mkdir -p .run && printf 'global:\n  collect-metrics: false\n  survey:\n    disable-prompt: true\n' >$@
+
+e2e: setup .run/ca.crt .run/skaffold-config ## on a real cluster (E2E_KUBECONFIG, E2E_CONTEXT, E2E_LOAD_IMAGE): install, search, faults, policies, upgrades under load
 	@pytest -q -s -x tests/kubernetes
 
-dev: setup .run/ca.crt ## skaffold dev: build, load, install, forward port 8000; an edited source file is live without a build
+dev: setup .run/ca.crt .run/skaffold-config ## skaffold dev: build, load, install, forward port 8000; an edited source file is live without a build
 	@tools="$$(python -m tests.parts.toolchain cluster)"; config="$$(python -m tests.parts.toolchain.docker)"; \
-	if [ -n "$$config" ]; then export DOCKER_CONFIG="$$config"; fi; export PATH="$$tools:$$PATH" SKAFFOLD_UPDATE_CHECK=false SKAFFOLD_INTERACTIVE=false; \
+	if [ -n "$$config" ]; then export DOCKER_CONFIG="$$config"; fi; export PATH="$$tools:$$PATH" SKAFFOLD_CONFIG=.run/skaffold-config SKAFFOLD_UPDATE_CHECK=false SKAFFOLD_INTERACTIVE=false; \
 	skaffold run --module opensearch && skaffold dev --module knowledge --port-forward=user
 
 docs: setup ## write what is generated: the charts' READMEs and values schema

@@ -87,3 +87,12 @@ def test_telemetry_page_lists_every_name() -> None:
     names = {value for name, value in vars(telemetry).items() if name.isupper() and isinstance(value, str) and name != "SERVICE"}
     missing = {name for name in names if f"`{name}`" not in page}
     assert not missing
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    """A page that says what holds a trap would be worse than none if the test were gone."""
+    root = Path(__file__).parents[2]
+    tests = "\n".join(path.read_text() for where in ("services", "tests") for path in (root / where).rglob("test_*.py"))
+    named = {name for page in (root / "docs").rglob("*.md") for name in re.findall(r"`(test_[a-z0-9_]+)`", page.read_text())}
+    assert named
+    assert {name for name in named if f"def {name}(" not in tests} == set()

@@ -128,6 +128,7 @@ def connect(namespace: str, env: Mapping[str, str]) -> Cluster:
     own |= {
         "KUBECONFIG": kubeconfig,
         "PATH": f"{tools}{os.pathsep}{env['PATH']}",
+        "SKAFFOLD_CONFIG": ".run/skaffold-config",
         "SKAFFOLD_UPDATE_CHECK": "false",
         "SKAFFOLD_INTERACTIVE": "false",
     }
