@@ -136,6 +136,6 @@ def connect(namespace: str, env: Mapping[str, str]) -> Cluster:
         own["DOCKER_CONFIG"] = config
     cluster = Cluster(namespace, own)
     context = env.get("E2E_CONTEXT") or cluster.run("kubectl", "config", "current-context").strip()
-    own |= {"SKAFFOLD_KUBE_CONTEXT": context, "HELM_KUBECONTEXT": context}
+    own |= {"SKAFFOLD_NAMESPACE": namespace, "SKAFFOLD_KUBE_CONTEXT": context, "HELM_KUBECONTEXT": context}
     cluster.run("kubectl", "config", "use-context", context)
     return cluster

@@ -36,9 +36,9 @@ def cluster() -> Iterator[Cluster]:
         with step("OpenSearch's image"):
             _load_opensearch(made)
         with step("skaffold run, OpenSearch"):
-            made.run("skaffold", "run", "--module", "opensearch", "--namespace", made.namespace)
+            made.run("skaffold", "run", "--module", "opensearch")
         with step("skaffold run, gateway and model services"):
-            made.run("skaffold", "run", "--module", "knowledge", "--namespace", made.namespace)
+            made.run("skaffold", "run", "--module", "knowledge")
         with step("the Job ingests"):
             until(lambda: any(job["status"].get("succeeded") for job in made.objects("jobs")), "the ingestion Job to end well")
         yield made

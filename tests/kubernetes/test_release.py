@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -70,7 +71,7 @@ def test_a_wrong_key_is_latched_and_named(cluster: Cluster) -> None:
         cluster.rolled_out("reranker")
         until(lambda: cluster.search(QUESTION)["rerank"]["reason"] == "misconfigured", "the reason misconfigured")
     with cluster.forwarded("gateway", 8000) as url:
-        until(lambda: "reranker_misconfigured 1" in _metrics(url), "the gauge", 90)
+        until(lambda: re.search(r"^reranker_misconfigured\S* 1", _metrics(url), re.MULTILINE) is not None, "the gauge", 90)
     with step("and the right one"):
         cluster.kubectl("set", "env", reranker, "RERANK_API_KEY-")
         cluster.rolled_out("reranker")

@@ -23,10 +23,10 @@ from tests.load.scale_stack import (
     Node,
     bulk_actions,
     data_bytes,
+    load_in_bulk,
     refresh,
     running_gateway,
     wait_until_quiet,
-    write_in_bulk,
 )
 
 TOP_K = 10
@@ -141,7 +141,7 @@ def measure(node: Node, passages: Passages, sizes: Sequence[int], task: Callable
 
 
 def _load(node: Node, passages: Passages, alias: str, first: int, last: int, advance: Advance) -> None:
-    write_in_bulk(node, bulk_actions(passages.records(first, last), alias), lambda: advance(1))
+    load_in_bulk(node, bulk_actions(passages.records(first, last), alias), lambda: advance(1))
     refresh(node, alias)
     wait_until_quiet(node, alias)
     counted = node.client.count(index=alias)["count"]

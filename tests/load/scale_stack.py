@@ -14,7 +14,7 @@ from typing import Any
 
 import jwt
 from opensearchpy import OpenSearch
-from opensearchpy.helpers import parallel_bulk
+from opensearchpy.helpers import parallel_bulk, streaming_bulk
 
 from examples.demo.services import start, wait_ready
 from knowledge.adapters.opensearch_documents import key, stored_source
@@ -117,6 +117,18 @@ def write_in_bulk(node: Node, actions: Iterable[Mapping[str, Any]], advance: Cal
     for accepted, _ in parallel_bulk(node.client, actions, raise_on_error=False):
         if not accepted:
             raise MeasurementFailed("parallel_bulk: a document was refused")
+        advance()
+
+
+def load_in_bulk(node: Node, actions: Iterable[Mapping[str, Any]], advance: Callable[[], None]) -> None:
+    """Fill an index that is not timed: one request at a time, again where the node's memory is full of the one before.
+
+    Raises:
+        MeasurementFailed: something was refused.
+    """
+    for accepted, _ in streaming_bulk(node.client, actions, raise_on_error=False, max_retries=10, initial_backoff=1, max_backoff=10):
+        if not accepted:
+            raise MeasurementFailed("streaming_bulk: a document was refused")
         advance()
 
 

@@ -11,7 +11,7 @@ from knowledge.errors import BackendError, EmbeddingError
 from knowledge.ingest.chunking import chunk
 from knowledge.ingest.documents import DocumentInput
 from knowledge.ingest.identity import build_record
-from knowledge.ingest.ingestor import GROUP_CHUNKS, Ingestor, Outcome
+from knowledge.ingest.ingestor import GROUP_CHUNKS, WRITE_CHUNKS, Ingestor, Outcome
 from knowledge.models import Embeddings, Record
 from services.knowledge.tests.fakes import FINGERPRINT, FakeBackend, FakeEmbedder
 
@@ -238,14 +238,13 @@ async def test_each_document_is_reported_as_it_goes_in(bench: Bench) -> None:
 
 
 async def test_many_small_documents_share_embedding_calls_and_writes(bench: Bench) -> None:
-    """Two hundred documents of one chunk: thirteen calls and four writes, and still one outcome each, in order."""
+    """Two hundred documents of one chunk: thirteen calls and one write, and still one outcome each, in order."""
     outcomes = await bench.put(*[document(str(number), f"wort{number}") for number in range(200)])
     assert [(one.document_id, one.status, one.embedded, one.written) for one in outcomes] == [
         (str(number), "indexed", 1, 1) for number in range(200)
     ]
     assert len(bench.embedder.calls) == 13
-    assert [len(upserts) for upserts, _ in bench.backend.writes] == [64, 64, 64, 8]
-    assert GROUP_CHUNKS == 64
+    assert [len(upserts) for upserts, _ in bench.backend.writes] == [200]
 
 
 async def test_the_next_group_is_embedded_while_one_is_written(bench: Bench) -> None:
@@ -353,13 +352,13 @@ async def test_refusals_of_a_shared_write_reach_their_own_documents(bench: Bench
 
 
 async def test_documents_are_read_as_they_are_needed(bench: Bench) -> None:
-    """A source of any length is never held as a whole: at most one group is read ahead of what is in."""
+    """A source of any length is never held as a whole: at most two writes and a group are read ahead of what is in."""
     read = 0
     ahead: list[int] = []
 
     def endless() -> Iterator[tuple[str, DocumentInput]]:
         nonlocal read
-        for number in range(500):
+        for number in range(3000):
             read += 1
             yield "place", document(str(number))
 
@@ -372,4 +371,4 @@ async def test_documents_are_read_as_they_are_needed(bench: Bench) -> None:
 
     ingestor = Ingestor(bench.backend, bench.embedder, text_fields=("content",), info_timeout_s=5.0)
     await ingestor.ingest(endless(), tenant="acme", source="files", on_document=on_document)
-    assert (done, max(ahead) <= 2 * GROUP_CHUNKS) == (500, True)
+    assert (done, max(ahead) <= 2 * (WRITE_CHUNKS + GROUP_CHUNKS)) == (3000, True)

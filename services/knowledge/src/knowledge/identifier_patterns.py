@@ -15,6 +15,8 @@ _SPELLINGS = (
 # A raised number is a footnote or a power ("m²"), never part of a code. A lowered one is: "CO₂".
 _RAISED = regex.compile(r"[\p{No}--[₀-₉]]", regex.VERSION1)
 
+_SIGNS = regex.compile(rf"[{''.join(map(chr, _SPELLINGS))}]|{_RAISED.pattern}", regex.VERSION1)
+
 # German and English words that stand before a number in capitals without being its prefix: "AM 12345 EURO", "NR 4711", "EC 1200".
 _NO_PREFIXES = (
     "AB|ABB|AM|AN|ART|AUF|AUS|BEI|BIS|DAS|DEM|DEN|DER|DES|DIE|EIN|EINE|ES|ETWA|FAST|FAX|IM|IN|IST|JAHR|JE|KAP|KW|MAX|MIN|MIT|NACH|NR|NUR|"
@@ -64,6 +66,12 @@ _DATE = (
 )
 
 _ALTERNATIVES = {
+    # Words that can be no part of anything below, several in one go: nearly all of a text, and the rest of the pattern is slow.
+    # Not before a number ("März 3", "version 2.1"), a sign that joins, or the other words of a standard; no symbol ("Fe").
+    "prose": (
+        rf"(?:(?!(?i:{_BODY})[ /-])(?:\p{{Ll}}{{2,}}+|\p{{Lu}}\p{{Ll}}{{2,}}+)"
+        r"(?![\p{L}\p{N}@/_%+-]|\.?[\p{L}\p{N}]|\.? ?\d|://)[ ,;\n]*+)+"
+    ),
     "address": r"""(?:https?|ftp)://[^\s<>"]+|www\.[^\s<>"]+|[\p{L}\p{N}._%+-]{1,64}@[\p{L}\p{N}-]+(?:\.[\p{L}\p{N}-]+)+""",
     # Country, check digits, groups of four, the bank's letters first where there are any: "DE89 3704 0044 0532 0130 00".
     "iban": rf"(?i:[a-z]{{2}}\d\d (?:[a-z]{{4}} )?(?:(?=[a-z]*\d)[a-z\d]{{4}} ){{2,6}}[a-z]?\d{{1,4}}){_END}",
@@ -108,7 +116,7 @@ LONG_WORD, MAX_SHORT_TERM = 5, 4
 
 def plain(text: str) -> str:
     """The text with one spelling for each sign: NFKC, ASCII dashes, no invisible signs, no raised numbers."""
-    if text.isascii():
+    if text.isascii() or (unicodedata.is_normalized("NFKC", text) and not _SIGNS.search(text)):
         return text
     return unicodedata.normalize("NFKC", _RAISED.sub(" ", text).translate(_SPELLINGS)).translate(_SPELLINGS)
 

@@ -84,7 +84,7 @@ def _read(text: str) -> Found:
     loud = deque(shouted(text))
     for match in ANY.finditer(text):
         what, written = match.lastgroup, match.group()
-        if _is_plain(written) or (len(written) > MAX_IDENTIFIER and what != "address"):
+        if what == "prose" or _is_plain(written) or (len(written) > MAX_IDENTIFIER and what != "address"):
             continue
         while loud and loud[0][1] <= match.start():
             loud.popleft()

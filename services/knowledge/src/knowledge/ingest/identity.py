@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from knowledge.identifiers import extract
 from knowledge.ingest.chunking import Chunk
@@ -54,8 +54,8 @@ def embed_hash(fingerprint: str, text: str) -> str:
 
 def _record_hash(record: Record) -> str:
     """Of everything but the vector and its model: a passage is the same in an index of another embedding model."""
-    fields = asdict(record)
-    del fields["record_hash"], fields["vector"], fields["embed_hash"]
+    left_out = ("record_hash", "vector", "embed_hash")
+    fields = {name: getattr(record, name) for name in record.__slots__ if name not in left_out}
     return hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=False, default=str).encode()).hexdigest()
 
 

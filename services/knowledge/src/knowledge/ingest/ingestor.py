@@ -73,13 +73,16 @@ class _Work:
 OUTAGE = 4
 """Documents that fail one after the other before the rest of a write is given up: then it is not the documents."""
 
+WRITE_EVERY_S = 1.0
+"""A write begins no sooner after the one before it, unless it is full: each ends with a refresh, which costs as much as many chunks."""
+
 _Group = list[_Work]
 
 
 class _Written:
     """Writes what is ready, in order: one write at a time, and as much as has become ready meanwhile in the next.
 
-    While embedding is the slow part that is a group at a time; where it is not, writes grow up to `WRITE_CHUNKS`.
+    While embedding is the slow part that is a group at a time; where it is not, writes grow up to `WRITE_CHUNKS`, a second's worth at most.
     """
 
     def __init__(self, tasks: asyncio.TaskGroup, write: Callable[[_Group], Coroutine[Any, Any, None]]) -> None:
@@ -88,6 +91,8 @@ class _Written:
         self._task: asyncio.Task[None] | None = None
         self._busy: _Group = []
         self._ready: _Group = []
+        self._loop = asyncio.get_running_loop()
+        self._begun_at = self._loop.time()
 
     @property
     def waiting_for(self) -> set[str]:
@@ -102,9 +107,9 @@ class _Written:
     async def soon(self, group: _Group) -> None:
         """Write it with the next write; wait only if too much is waiting already."""
         self._ready += group
-        if sum(len(work.changed) for work in self._ready) >= WRITE_CHUNKS:
-            await self._settle()
-        if self._task is None or self._task.done():
+        is_full = sum(len(work.changed) for work in self._ready) >= WRITE_CHUNKS
+        is_free = self._task is None or self._task.done()
+        if is_full or (is_free and self._loop.time() >= self._begun_at + WRITE_EVERY_S):
             await self._begin()
 
     async def all(self) -> None:
@@ -115,6 +120,7 @@ class _Written:
 
     async def _begin(self) -> None:
         await self._settle()
+        self._begun_at = self._loop.time()
         self._busy, self._ready = self._ready, []
         if self._busy:
             self._task = self._tasks.create_task(self._write(self._busy))
@@ -175,8 +181,10 @@ class Ingestor:
 
         async with asyncio.TaskGroup() as tasks:
             written = _Written(tasks, write)
-            # Reading and splitting take time that searches on this event loop must not wait for.
-            while group := await asyncio.to_thread(next, groups, None):
+            # Reading and splitting take time that searches on this event loop must not wait for, nor the look-ups of the group before.
+            reading = tasks.create_task(asyncio.to_thread(next, groups, None))
+            while group := await reading:
+                reading = tasks.create_task(asyncio.to_thread(next, groups, None))
                 if not written.waiting_for.isdisjoint(work.document.id for work in group):
                     await written.all()  # what is stored of a document is known only then
                 await self._look_up(group, tenant)
