@@ -88,7 +88,7 @@ chart-test: setup ## the charts: lint, unit tests, schemas of two Kubernetes ver
 	@mkdir -p .run && printf 'global:\n  collect-metrics: false\n  survey:\n    disable-prompt: true\n' >$@
 
 e2e: setup .run/ca.crt .run/skaffold-config ## on a real cluster (E2E_KUBECONFIG, E2E_CONTEXT, E2E_LOAD_IMAGE): install, search, faults, policies, upgrades under load
-	@pytest -q -s -x tests/kubernetes
+	@pytest -q -s tests/kubernetes
 
 dev: setup .run/ca.crt .run/skaffold-config ## skaffold dev: build, load, install, forward port 8000; an edited source file is live without a build
 	@tools="$$(python -m tests.parts.toolchain cluster)"; config="$$(python -m tests.parts.toolchain.docker)"; \

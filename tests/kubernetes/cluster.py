@@ -91,7 +91,7 @@ class Cluster:
             yield f"http://127.0.0.1:{match[1]}"
         finally:
             process.terminate()
-            process.wait(30)
+            process.communicate(timeout=30)
 
     def search(self, query: str, **more: Any) -> dict[str, Any]:
         """A search through the gateway's Service."""
