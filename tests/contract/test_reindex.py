@@ -11,6 +11,7 @@ from typing import Any, Literal
 import pytest
 from opentelemetry.trace import NoOpTracer
 
+from knowledge.adapters import opensearch_reindexing
 from knowledge.adapters.analysis import compound_words
 from knowledge.adapters.opensearch import OpenSearchBackend
 from knowledge.adapters.opensearch_client import connect
@@ -341,3 +342,24 @@ async def test_another_word_list_comes_with_a_reindex(place: OpenSearchPlace, ba
     assert await Asked(backend).ids(lexical("Stickstoffmangel")) == ["a"]
     await reindexing.aclose()
     await new.aclose()
+
+
+async def test_a_half_built_index_that_is_lost_is_begun_anew(
+    place: OpenSearchPlace, backend: Backend, reindexing: OpenSearchReindexing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after the death of the only node that had it: the next run makes another, and writes work again."""
+    monkeypatch.setattr(opensearch_reindexing, "RECOVERED_S", 1)
+    await backend.write(TENANT, passages(3), [])
+    pair = await reindexing.begin(FINGERPRINT, DIMENSION)
+    nowhere = {"index": {"routing.allocation.require._name": "no-such-node"}}
+    place.call("PUT", f"{pair.target.name}/_settings", nowhere)
+    place.call("POST", f"{pair.target.name}/_close")
+    place.call("POST", f"{pair.target.name}/_open?wait_for_active_shards=0")
+    again = await reindexing.begin(FINGERPRINT, DIMENSION)
+    health = place.call("GET", f"_cluster/health/{again.target.name}")
+    assert health["status"] != "red"
+    assert await backend.write(TENANT, [record("later", "danach")], []) == []
+    await synchronise(again, NoEmbedder())
+    await again.swap()
+    assert await backend.ready()
+    assert await Asked(backend).ids(lexical("danach")) == ["later"]

@@ -27,6 +27,7 @@ FETCHED = 200
 NAMES = 100
 SEARCH_MS = 30_000
 HEALTHY_S = 60
+RECOVERED_S = 20
 CONFLICT = "refused: 409 "
 
 
@@ -82,13 +83,23 @@ class OpenSearchReindexing:
             except IndexMismatch:
                 message = f"The index {pair.twin.name} was begun for another embedding model or release. "
                 raise BackendError(message + "`knowledge retire` deletes it; or go on with what it was begun with.") from None
-            return OpenSearchPair(self._client, self._alias, self._indices, pair.current, pair.twin)
+            if not await self._is_lost(pair.twin.name):
+                return OpenSearchPair(self._client, self._alias, self._indices, pair.current, pair.twin)
+            # Half built, its only copy gone with a node: nothing of it is needed, and writes wait for it.
+            await self.retire()
         name = await self._create(fingerprint, dimension)
         await self._indices.mark(pair.current, name, TwinState.BUILDING)
         marked = await self._pair()
         if marked.twin is None or marked.twin.name != name:
             raise BackendError("Another reindex was begun at the same moment; run `knowledge reindex` again to join it.")
         return OpenSearchPair(self._client, self._alias, self._indices, marked.current, marked.twin)
+
+    async def _is_lost(self, name: str) -> bool:
+        """Whether an index has a part without any copy that could be read, and gets none within `RECOVERED_S`."""
+        with translated():
+            wait = {"wait_for_status": "yellow", "timeout": f"{RECOVERED_S}s", "ignore": 408}
+            health = await self._client.cluster.health(index=name, params={**wait, "request_timeout": RECOVERED_S + 5})
+            return bool(health["status"] == "red")
 
     async def _create(self, fingerprint: str, dimension: int) -> str:
         first = index_name(self._alias, fingerprint, dimension, self._compounds)
