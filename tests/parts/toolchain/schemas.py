@@ -37,13 +37,17 @@ def locations(env: Mapping[str, str]) -> list[str]:
 
 def _kubernetes(home: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="kgtest-schemas-") as place:
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", place, SCHEMAS]
+        # The project's environment has no pip: uv if it is on PATH, as it is in `make`, else a throw-away environment.
         if shutil.which("uv"):
-            command = ["uv", "pip", "install", "--quiet", "--no-deps", "--target", place, SCHEMAS]
+            installer = ["uv", "pip", "install"]
+        else:
+            subprocess.run([sys.executable, "-m", "venv", f"{place}/venv"], check=True)
+            installer = [f"{place}/venv/bin/python", "-m", "pip", "install"]
+        command = [*installer, "--quiet", "--no-deps", "--target", f"{place}/package", SCHEMAS]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise MissingPart(f"{SCHEMAS} cannot be installed from the package registry; it said:\n{done.stderr[-2000:]}")
-        source = Path(place) / "kubernetes_validate" / "kubernetes-json-schema"
+        source = Path(place) / "package" / "kubernetes_validate" / "kubernetes-json-schema"
         for version in KUBERNETES:
             for strict in ("", "-strict"):
                 target = home / f"v{version}-standalone{strict}"
