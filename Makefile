@@ -109,7 +109,7 @@ images: setup ## the images of all services; prints their sizes (MODELS_EMBEDDIN
 	done; docker images --format '  {{.Repository}}:{{.Tag}}  {{.Size}}' | grep -E 'knowledge-(gateway|reranker|embedding):$(IMAGE_TAG)'
 
 image-test: setup ## the images as containers, by testcontainers: start, health, user, read-only root, what is in them, how they end
-	@IMAGE_TAG=$(IMAGE_TAG) pytest tests/images
+	@IMAGE_TAG=$(IMAGE_TAG) pytest -m images tests/images tests/integration
 
 cold-test: ## the same as `make test` with every cache in a fresh folder
 	@fresh=$$(mktemp -d); echo "caches in $$fresh"; \
