@@ -144,3 +144,14 @@ def test_the_small_cluster_is_small(helm: Run) -> None:
 def cpus(quantity: str) -> float:
     """`250m` is a quarter."""
     return float(quantity.removesuffix("m")) / 1000 if str(quantity).endswith("m") else float(quantity)
+
+
+@pytest.mark.parametrize("change", ["ingest.resources.limits.memory=2Gi", "gateway.image.tag=other", "imagePullSecrets[0].name=pull"])
+def test_a_job_whose_pods_change_is_another_job(helm: Run, change: str) -> None:
+    """Kubernetes refuses to change the pods of a Job, so an upgrade that did would fail."""
+    values = str(GATEWAY / "ci" / "dev-values.yaml")
+    names = set()
+    for changed in ((), ("--set", change)):
+        manifests = helm("template", "kg", str(schema.CHART), "--values", values, "--kube-version", KUBERNETES[0], *changed)
+        names |= {one["metadata"]["name"] for one in yaml.safe_load_all(manifests) if one and one["kind"] == "Job"}
+    assert len(names) == 2

@@ -6,6 +6,8 @@ containers:
   - name: {{ .name }}
     image: {{ include "knowledge.image" (dict "root" $root "image" $gateway.image) | quote }}
     imagePullPolicy: {{ $root.Values.image.pullPolicy }}
+    # What a command writes beside itself, such as the rejects of an ingestion, goes where it may be written.
+    workingDir: /tmp
     command:
       {{- toYaml .arguments | nindent 6 }}
     envFrom:
