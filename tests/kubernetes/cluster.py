@@ -134,8 +134,20 @@ def connect(namespace: str, env: Mapping[str, str]) -> Cluster:
     }
     if config := docker_config(env):
         own["DOCKER_CONFIG"] = config
-    cluster = Cluster(namespace, own)
-    context = env.get("E2E_CONTEXT") or cluster.run("kubectl", "config", "current-context").strip()
+    context = env.get("E2E_CONTEXT") or _kubectl_config(own, "current-context").strip()
+    own |= {"KUBECONFIG": str(_copy_of_context(own, context))}
     own |= {"SKAFFOLD_NAMESPACE": namespace, "SKAFFOLD_KUBE_CONTEXT": context, "HELM_KUBECONTEXT": context}
-    cluster.run("kubectl", "config", "use-context", context)
-    return cluster
+    return Cluster(namespace, own)
+
+
+def _copy_of_context(env: Mapping[str, str], context: str) -> Path:
+    """A kubeconfig that holds this context alone and makes it the current one: the user's own file stays as it is."""
+    copy = ROOT / ".run" / "e2e-kubeconfig"
+    copy.parent.mkdir(exist_ok=True)
+    copy.touch(mode=0o600)
+    copy.write_text(_kubectl_config(env, "view", "--raw", "--minify", "--flatten", f"--context={context}"))
+    return copy
+
+
+def _kubectl_config(env: Mapping[str, str], *arguments: str) -> str:
+    return subprocess.run(["kubectl", "config", *arguments], env=dict(env), capture_output=True, text=True, check=True).stdout

@@ -94,7 +94,6 @@ def test_a_docker_client_without_an_engine_is_passed_over(tmp_path: Path) -> Non
 
 def test_an_image_that_cannot_be_pulled_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An engine without a way to the registry leads to the next way, and says so."""
-    pytest.importorskip("testcontainers")
     _executable(tmp_path / "docker", '[ "$1" = info ] && echo 28.0')
     assert not container.image_at_hand({"PATH": str(tmp_path)})
     assert "cannot pull" in capsys.readouterr().err

@@ -86,9 +86,9 @@ def fuse(lists: Sequence[LegList], weights: Mapping[Leg, float], rrf_k: int, n_s
             elif one.leg is Leg.LEXICAL:
                 entry.bm25 = hit.score if entry.bm25 is None else max(entry.bm25, hit.score)
     # Each score is computed once: there are a hundred entries, and every search comes by here.
-    ordered = sorted((-entry.score, entry.best_rank, name) for name, entry in fused.items())
+    scored = [(entry.score, entry) for entry in fused.values()]
+    scored.sort(key=lambda one: (-one[0], one[1].best_rank, one[1].passage.id))
     return [
-        Candidate(entry.passage, rank, -negated, entry.similarity, entry.bm25, terms=entry.terms)
-        for rank, (negated, _, name) in enumerate(ordered, start=1)
-        if (entry := fused[name])
+        Candidate(entry.passage, rank, score, entry.similarity, entry.bm25, terms=entry.terms)
+        for rank, (score, entry) in enumerate(scored, start=1)
     ]

@@ -150,7 +150,7 @@ class Indices:
         if self.known and monotonic() - self._seen_at > LOOK_AGAIN_S and self._looking is None:
             self._looking = asyncio.create_task(self._look_again())
         if self._mismatch is not None:
-            raise self._mismatch
+            raise IndexMismatch(str(self._mismatch))
         wanted = (index for index in self._seen if not fingerprint or fingerprint_of(index) == fingerprint)
         return next(wanted, self._seen[0] if self._seen else None)
 
