@@ -75,15 +75,6 @@ def place(opensearch_url: str) -> Iterator[OpenSearchPlace]:
 
 
 @pytest.fixture
-async def backend(place: OpenSearchPlace) -> AsyncIterator[Backend]:
-    """A gateway's backend with the first model."""
-    opened = place.connect()
-    await opened.open(fingerprint=FINGERPRINT, dimension=DIMENSION)
-    yield opened
-    await opened.aclose()
-
-
-@pytest.fixture
 async def reindexing(place: OpenSearchPlace) -> AsyncIterator[OpenSearchReindexing]:
     """What the command uses."""
     made = OpenSearchReindexing(connect(place.url, username=None, password=None, ca_file=None, pool_size=4), place.alias)
