@@ -95,8 +95,9 @@ dev: setup .run/ca.crt .run/skaffold-config ## skaffold dev: build, load, instal
 	if [ -n "$$config" ]; then export DOCKER_CONFIG="$$config"; fi; export PATH="$$tools:$$PATH" SKAFFOLD_CONFIG=.run/skaffold-config SKAFFOLD_UPDATE_CHECK=false SKAFFOLD_INTERACTIVE=false; \
 	skaffold run --module opensearch && skaffold dev --module knowledge --port-forward=user
 
-docs: setup ## write what is generated: the charts' READMEs and values schema
+docs: setup ## write what is generated: the charts' READMEs and values schema, the dashboards
 	@python -m tests.charts.schema
+	@python -m tests.observe.dashboards
 	@PATH="$$(python -m tests.parts.toolchain helm-docs):$$PATH" helm-docs --chart-search-root charts --log-level error
 
 images: setup ## the images of all services; prints their sizes (MODELS_EMBEDDING=, MODELS_RERANKER= leave the models out; IMAGE_ARGS go to docker build)

@@ -35,7 +35,7 @@ def find(name: str, env: Mapping[str, str]) -> Path:
     built = folder(env) / "bin" / f"{name}-{tool.version}"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder(env) / "lock"):
+        with _locked(folder(env) / f".{name}.lock"):
             if not built.exists():
                 _build(tool, built, env)
     return built

@@ -48,6 +48,14 @@ TOOLS = {
             tags="timetzdata osusergo netgo static_build release",
             embeds=(("docs-v2/content/en/schemas", "fs/assets/schemas_generated"),),
         ),
+        Tool(
+            "jaeger",
+            "github.com/jaegertracing/jaeger",
+            "v1.76.0",
+            "./cmd/jaeger",
+            "github.com/jaegertracing/jaeger/internal/version.latestVersion",
+        ),
+        Tool("builder", "go.opentelemetry.io/collector/cmd/builder", "v0.161.0", ".", says=()),
         Tool("docker-buildx", "github.com/docker/buildx", "v0.38.2", "./cmd/buildx", "github.com/docker/buildx/version.Version"),
     )
 }

@@ -1,0 +1,1 @@
+"""Dashboards, alerts and traces against real Prometheus, Jaeger and collector."""

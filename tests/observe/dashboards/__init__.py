@@ -1,0 +1,1 @@
+"""The Grafana dashboards as code; `python -m tests.observe.dashboards` writes their JSON into the chart."""
