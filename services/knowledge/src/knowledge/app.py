@@ -17,7 +17,7 @@ from knowledge.adapters.embedded_export import EmbeddedExport
 from knowledge.adapters.embedding_http import HttpEmbedder
 from knowledge.adapters.jwks import JwksKeys
 from knowledge.adapters.rerankers.sidecar import SidecarReranker
-from knowledge.api import documents, operations, search
+from knowledge.api import documents, operations, search, stream
 from knowledge.api.dependencies import Gateway
 from knowledge.api.errors import install_error_handlers
 from knowledge.auth import Authenticator
@@ -168,6 +168,7 @@ def new_gateway(settings: Settings, adapters: Adapters, telemetry: Telemetry, cl
             adapters.embedder,
             text_fields=settings.search.text_fields,
             info_timeout_s=settings.time.embedding_timeout_s,
+            metrics=metrics,
         ),
         clock=clock,
     )
@@ -288,7 +289,7 @@ def create_app(
     install_error_handlers(app)
     app.add_middleware(BodyLimit, max_bytes=MAX_SEARCH_BYTES, paths={"/documents": MAX_DOCUMENTS_BYTES})
     app.add_middleware(AccessLog)
-    for router in (search.router, documents.router, operations.router, probe_routes(readiness, telemetry.registry)):
+    for router in (search.router, stream.router, documents.router, operations.router, probe_routes(readiness, telemetry.registry)):
         app.include_router(router)
     instrument(app, telemetry, begin_request_span)
     return app

@@ -6,6 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from knowledge.errors import FallbackReason
+from knowledge.receipt import Receipt
 
 Filters = tuple[tuple[str, tuple[str, ...]], ...]
 """Conditions that must all hold: (field name, accepted values, any of them). A field may stand in several conditions."""
@@ -243,6 +244,8 @@ class Result:
     candidate: Candidate
     rank: int
     rerank_score: float | None = None
+    why: tuple[str, ...] = ()
+    """The reasons for its place, in sentences; only where the query asks for explanations."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +270,13 @@ class Answer:
     degraded: tuple[Degraded, ...]
     warnings: tuple[str, ...]
     elapsed_ms: float
+    receipt: Receipt | None = None
+    """Only where the query asks for explanations."""
+
+    @property
+    def lists(self) -> tuple[tuple[Result, ...], ...]:
+        """The results, or those of each scope."""
+        return tuple(scope.results for scope in self.scopes) or (self.results,)
 
 
 @dataclass(frozen=True, slots=True)

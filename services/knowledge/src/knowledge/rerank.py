@@ -40,6 +40,8 @@ class Scores:
 
     report: RerankReport
     by_index: Mapping[int, float] = field(default_factory=dict)
+    asked: bool = True
+    """Whether the provider was asked at all."""
 
 
 class RerankStage:
@@ -83,7 +85,7 @@ class RerankStage:
         refusal = self._refusal(given)
         permit = None if refusal is not None else self._breaker.admit()
         if permit is None:
-            return self._fall_back(report, RerankError(refusal or FallbackReason.CIRCUIT_OPEN), started)
+            return self._fall_back(report, RerankError(refusal or FallbackReason.CIRCUIT_OPEN), started, asked=False)
         try:
             answer, scores = await self._ask(reranker, query, documents, wait)
         except RerankError as error:
@@ -150,10 +152,10 @@ class RerankStage:
             log.error("reranker.adapter_failed", error=type(error).__name__, provider=reranker.provider)
             raise RerankError(FallbackReason.MALFORMED_RESPONSE) from error
 
-    def _fall_back(self, report: RerankReport, error: RerankError, started: float) -> Scores:
+    def _fall_back(self, report: RerankReport, error: RerankError, started: float, *, asked: bool = True) -> Scores:
         if error.reason is FallbackReason.MISCONFIGURED and self._settings.reranker_permanent_errors == "error":
             raise RerankerRefused("The rerank provider refuses this gateway's configuration.") from error
-        return Scores(replace(report, reason=error.reason, elapsed_ms=_milliseconds(self._clock() - started)))
+        return Scores(replace(report, reason=error.reason, elapsed_ms=_milliseconds(self._clock() - started)), asked=asked)
 
     def _learn_success(self, seconds_per_pair: float) -> None:
         self._unlatch()

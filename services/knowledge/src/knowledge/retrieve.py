@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from knowledge.deadline import Deadline
 from knowledge.errors import BackendError, DeadlineExceeded, EmbeddingError, SearchUnavailable
+from knowledge.explain import DEAF, NotedLeg, Trail
 from knowledge.fusion import LegList, coordination_level, fuse, lexical_factor
 from knowledge.identifiers import Identifiers, query_identifiers, tiers
 from knowledge.models import Candidate, Degraded, Embeddings, Hit, Leg, LegQuery, LegResult, Query, Scope, Visibility, join_text
@@ -18,6 +19,8 @@ from knowledge.telemetry import Instruments
 
 EMBEDDING_SHARE = 0.6
 """The part of the time left that embedding may use up: a late embedding must leave the lexical legs time to answer."""
+
+EMBEDDING_PROVIDER = "knowledge-embedding"
 
 NO_FLOOR_WARNING = "min_similarity: not applied, because the vector leg is degraded"
 
@@ -68,23 +71,26 @@ class Retriever:
             Leg.IDENTIFIER: search.identifier_weight,
         }
 
-    async def retrieve(self, query: Query, visibility: Visibility, deadline: Deadline) -> list[ScopeHybrid]:
+    async def retrieve(self, query: Query, visibility: Visibility, deadline: Deadline, trail: Trail = DEAF) -> list[ScopeHybrid]:
         """The hybrid list of each scope, in request order.
 
         Raises:
             SearchUnavailable: no scope had a leg that answered.
             DeadlineExceeded: the time was gone before any leg answered.
         """
-        embeddings = await self._embed(query.searched, deadline)
+        with trail.stage("embed"):
+            embeddings = await self._embed(query.searched, deadline)
         identifiers = query_identifiers((query.text, *query.sub_queries))
+        if trail.listens:
+            trail.identifiers, trail.weights, trail.rrf_k = identifiers, self._weights, self._search.rrf_k
         bodies = self._bodies(query, visibility, embeddings, identifiers)
-        results = await self._msearch(bodies, deadline)
-        hybrids = []
-        for index, scope in enumerate(query.scopes):
-            own = [(body, result) for body, result in zip(bodies, results, strict=True) if body.scope == index]
-            if all(result.failed for body, result in own if body.query.leg is not Leg.IDENTIFIER):
-                own = []
-            hybrids.append(self._hybrid(query, scope, own, identifiers, vector_missing=embeddings is None) if own else None)
+        with trail.stage("retrieve"):
+            results = await self._msearch(bodies, deadline)
+        with trail.stage("fuse"):
+            hybrids = [
+                self._hybrid(query, scope, own, identifiers, trail, vector_missing=embeddings is None)
+                for scope, own in zip(query.scopes, _by_scope(query, bodies, results), strict=True)
+            ]
         if all(hybrid is None for hybrid in hybrids):
             raise SearchUnavailable("No leg of the search answered; try again.", retry_after_s=1)
         failed = (Degraded.LEXICAL, Degraded.VECTOR)
@@ -95,8 +101,9 @@ class Retriever:
         wait = min(self._time.embedding_timeout_s, deadline.left() * EMBEDDING_SHARE)
         with self._metrics.stage("embed"):
             try:
-                async with asyncio.timeout(wait):
-                    return await self._embedder.embed(texts, "query", wait)
+                with self._metrics.operation("embeddings", provider=EMBEDDING_PROVIDER):
+                    async with asyncio.timeout(wait):
+                        return await self._embedder.embed(texts, "query", wait)
             except (EmbeddingError, TimeoutError):
                 return None
 
@@ -133,10 +140,14 @@ class Retriever:
         scope: Scope,
         own: Sequence[tuple[_Body, LegResult]],
         identifiers: Identifiers,
+        trail: Trail,
         *,
         vector_missing: bool,
-    ) -> ScopeHybrid:
-        """Floor, prior, fusion and tiers of one scope."""
+    ) -> ScopeHybrid | None:
+        """Floor, prior, fusion and tiers of one scope; None where neither words nor vectors answered."""
+        if all(result.failed for body, result in own if body.query.leg is not Leg.IDENTIFIER):
+            self._note(trail, scope, own, [LegList(body.query.leg, body.sub_query, ()) for body, _ in own])
+            return None
         degraded = _degradation([(body.query.leg, result) for body, result in own], vector_missing=vector_missing)
         strong = frozenset(identifiers.strong)
         lists = [LegList(body.query.leg, body.sub_query, result.hits) for body, result in own]
@@ -152,6 +163,7 @@ class Retriever:
         if query.use_importance:
             lists = [_by_importance(one) if one.leg is Leg.VECTOR else one for one in lists]
         lists = [order_identifier_leg(one, lists) if one.leg is Leg.IDENTIFIER else one for one in lists]
+        self._note(trail, scope, own, lists)
         fused = fuse(lists, self._weights, self._search.rrf_k, len(query.searched))
         ranked = tiers(fused, [len(strong.intersection(candidate.passage.identifiers)) for candidate in fused])
         wanted = frozenset(identifiers.all)
@@ -167,6 +179,18 @@ class Retriever:
             for rank, candidate in enumerate(ranked[: max(self._initial_k, scope.top_k)], start=1)
         )
         return ScopeHybrid(scope, candidates, degraded, warnings, strong)
+
+    def _note(self, trail: Trail, scope: Scope, own: Sequence[tuple[_Body, LegResult]], lists: Sequence[LegList]) -> None:
+        if trail.listens:
+            weighed = zip(own, lists, strict=True)
+            trail.legs += [NotedLeg(scope.name, result, fused, self._weights[fused.leg]) for (_, result), fused in weighed]
+
+
+def _by_scope(query: Query, bodies: Sequence[_Body], results: Sequence[LegResult]) -> list[list[tuple[_Body, LegResult]]]:
+    own: list[list[tuple[_Body, LegResult]]] = [[] for _ in query.scopes]
+    for body, result in zip(bodies, results, strict=True):
+        own[body.scope].append((body, result))
+    return own
 
 
 def weigh_words(one: LegList, text: str, search: SearchSettings) -> LegList:

@@ -1,6 +1,7 @@
 """From the pipeline's `Answer` to the body on the wire."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import orjson
@@ -22,8 +23,8 @@ class AnswerResponse(JSONResponse):
 
 
 def answer_body(answer: Answer, *, trace_id: str, explain: bool) -> dict[str, Any]:
-    """The body of `AnswerBody`'s shape."""
-    return {
+    """The body of `AnswerBody`'s shape; `receipt` only where there is one."""
+    body = {
         "results": _results(answer.results, explain=explain),
         "scopes": [_scope(scope, explain=explain) for scope in answer.scopes],
         "ranking": answer.ranking.value,
@@ -33,6 +34,15 @@ def answer_body(answer: Answer, *, trace_id: str, explain: bool) -> dict[str, An
         "elapsed_ms": answer.elapsed_ms,
         "trace_id": trace_id,
     }
+    if answer.receipt is not None:
+        body["receipt"] = asdict(answer.receipt)
+    return body
+
+
+def hybrid_body(answer: Answer, *, trace_id: str, explain: bool) -> dict[str, Any]:
+    """The same before anything was reranked: `rerank` is null, in each scope too."""
+    body = answer_body(answer, trace_id=trace_id, explain=explain)
+    return {**body, "rerank": None, "scopes": [{**scope, "rerank": None} for scope in body["scopes"]]}
 
 
 def _scope(scope: ScopeAnswer, *, explain: bool) -> dict[str, Any]:
@@ -80,5 +90,10 @@ def _result(result: Result, *, explain: bool) -> dict[str, Any]:
             "rerank": result.rerank_score,
         },
         "matched_identifiers": list(candidate.matched_identifiers),
-        "explain": {"fusion_terms": dict(candidate.terms), "importance": passage.importance} if explain else {},
+        "explain": _explanation(result) if explain else {},
     }
+
+
+def _explanation(result: Result) -> dict[str, Any]:
+    candidate = result.candidate
+    return {"fusion_terms": dict(candidate.terms), "importance": candidate.passage.importance, "why": list(result.why)}

@@ -120,9 +120,11 @@ async def _outcomes(
                 if not streamed:
                     raise
                 written = iter([Outcome(one.id, place, rejects=[Reject(place, UNANSWERED, one.id)]) for place, one in documents])
-            yield [
+            told = [
                 Outcome(one.document_id or "", place, rejects=[one]) if isinstance(one, Reject) else next(written) for place, one in batch
             ]
+            gateway.ingestor.count(told)
+            yield told
 
 
 async def _put(gateway: Gateway, writer: Identity, documents: list[tuple[str, DocumentInput]]) -> list[Outcome]:

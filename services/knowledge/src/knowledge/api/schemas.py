@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
+from knowledge.receipt import Receipt
 from servicekit.hygiene import clean
 
 MAX_QUERY_CHARS = 4096
@@ -67,7 +68,7 @@ class SearchRequest(_Request):
     min_similarity_mode: Literal["vector", "all"] = "vector"
     use_importance: bool | None = None
     deadline_ms: Annotated[int, Field(ge=100)] | None = None
-    explain: bool = False
+    explain: bool = Field(False, description="with the operator's role: `receipt`, and reasons in each result")
 
 
 class SearchParameters(_Request):
@@ -86,6 +87,14 @@ class ScoresBody(BaseModel):
     rerank: float | None
 
 
+class ExplanationBody(BaseModel):
+    """Why a passage stands where it does; empty unless an operator asked."""
+
+    fusion_terms: dict[str, float] | None = Field(None, description="by leg and sub-query, such as `vector:0`; their sum is `scores.rrf`")
+    importance: float | None = None
+    why: list[str] | None = Field(None, description="sentences; they come with the receipt")
+
+
 class ResultBody(BaseModel):
     """One passage."""
 
@@ -99,7 +108,7 @@ class ResultBody(BaseModel):
     hybrid_rank: int
     scores: ScoresBody
     matched_identifiers: list[str]
-    explain: dict[str, Any]
+    explain: ExplanationBody
 
 
 class RerankBody(BaseModel):
@@ -136,6 +145,7 @@ class AnswerBody(BaseModel):
     warnings: list[str]
     elapsed_ms: float
     trace_id: str
+    receipt: Receipt | None = Field(None, description="only with `explain`, and for operators; left out otherwise")
 
 
 class ProblemBody(BaseModel):

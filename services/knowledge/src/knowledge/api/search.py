@@ -1,5 +1,7 @@
 """`POST /search` and `GET /search`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Request
@@ -12,7 +14,7 @@ from knowledge.api.queries import deadline_s, to_query
 from knowledge.api.schemas import AnswerBody, ProblemBody, SearchParameters, SearchRequest
 from knowledge.deadline import Deadline
 from knowledge.errors import Overloaded
-from knowledge.models import Answer, Identity, Outcome
+from knowledge.models import Answer, Identity, Outcome, Query
 from servicekit.disconnect import CLIENT_CLOSED_REQUEST, ClientGoneError, run_until_disconnect
 from servicekit.problems import current_trace_id
 
@@ -48,20 +50,40 @@ async def search_simply(
 
 
 async def _answer(request: Request, body: SearchRequest, gateway: Gateway, identity: Identity) -> Response:
-    settings = gateway.settings
-    may_explain = settings.identity.auth_operator_role in identity.roles
-    query = to_query(body, settings, may_explain=may_explain)
-    deadline = Deadline.after(deadline_s(body, settings), gateway.clock)
-    if gateway.searches_in_flight >= settings.search.max_concurrent_searches:
-        raise Overloaded("Too many searches in flight; nothing was done.", retry_after_s=1)
-    gateway.searches_in_flight += 1
-    try:
-        answer: Answer = await run_until_disconnect(request, gateway.pipeline.search(query, identity, deadline))
-    except ClientGoneError:
-        return Response(status_code=CLIENT_CLOSED_REQUEST)
-    finally:
-        gateway.searches_in_flight -= 1
+    query, deadline = asked(body, gateway, identity)
+    with admitted(gateway):
+        try:
+            answer: Answer = await run_until_disconnect(request, gateway.pipeline.search(query, identity, deadline))
+        except ClientGoneError:
+            return Response(status_code=CLIENT_CLOSED_REQUEST)
     headers = {}
     if answer.rerank.status is Outcome.FALLBACK and answer.rerank.reason is not None:
         headers[FALLBACK_HEADER] = answer.rerank.reason.value
     return AnswerResponse(answer_body(answer, trace_id=current_trace_id(), explain=query.explain), headers=headers)
+
+
+def asked(body: SearchRequest, gateway: Gateway, identity: Identity) -> tuple[Query, Deadline]:
+    """What is searched, and until when.
+
+    Raises:
+        InvalidRequest: names the field and the limit.
+    """
+    settings = gateway.settings
+    query = to_query(body, settings, may_explain=settings.identity.auth_operator_role in identity.roles)
+    return query, Deadline.after(deadline_s(body, settings), gateway.clock)
+
+
+@contextmanager
+def admitted(gateway: Gateway) -> Iterator[None]:
+    """One of the places for searches, for as long as it takes.
+
+    Raises:
+        Overloaded: there is none.
+    """
+    if gateway.searches_in_flight >= gateway.settings.search.max_concurrent_searches:
+        raise Overloaded("Too many searches in flight; nothing was done.", retry_after_s=1)
+    gateway.searches_in_flight += 1
+    try:
+        yield
+    finally:
+        gateway.searches_in_flight -= 1

@@ -7,7 +7,7 @@ embedded. Every step may be repeated: a run that was killed and run again leaves
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from knowledge.errors import BackendError, EmbeddingError
 from knowledge.ingest.chunking import chunk
@@ -16,12 +16,16 @@ from knowledge.ingest.identity import build_record
 from knowledge.ingest.vectors import Embedding, Vector
 from knowledge.models import Record, StoredChunk
 from knowledge.ports import DocumentStore, Embedder
+from knowledge.telemetry import INGEST_OUTCOME, Instruments
 
 GROUP_CHUNKS = 64
 """Chunks after which a group is full: one look-up and four embedding calls."""
 
 WRITE_CHUNKS = 512
 """Chunks that may wait for the write before them: a backend writes many at once more quickly than few."""
+
+
+Status = Literal["indexed", "unchanged", "partial", "failed"]
 
 
 @dataclass(slots=True)
@@ -37,7 +41,7 @@ class Outcome:
     rejects: list[Reject] = field(default_factory=list)
 
     @property
-    def status(self) -> str:
+    def status(self) -> Status:
         """`failed` if nothing of it is in, `partial` if something was refused, else `indexed` or `unchanged`."""
         if self.rejects:
             return "partial" if self.chunks else "failed"
@@ -134,12 +138,27 @@ class _Written:
 class Ingestor:
     """Writes documents for tenants. Holds the embedding model's identity once it is known."""
 
-    def __init__(self, store: DocumentStore, embedder: Embedder, *, text_fields: Sequence[str], info_timeout_s: float) -> None:
+    def __init__(
+        self,
+        store: DocumentStore,
+        embedder: Embedder,
+        *,
+        text_fields: Sequence[str],
+        info_timeout_s: float,
+        metrics: Instruments | None = None,
+    ) -> None:
         self._store = store
         self._embedder = embedder
         self._text_fields = text_fields
         self._info_timeout_s = info_timeout_s
+        self._metrics = metrics
         self._fingerprint: str | None = None
+
+    def count(self, outcomes: Iterable[Outcome]) -> None:
+        """Count what became of items, those among them that were refused before they got here."""
+        if self._metrics is not None:
+            for outcome in outcomes:
+                self._metrics.ingest_items.add(1, {INGEST_OUTCOME: outcome.status})
 
     async def open(self) -> str:
         """Open the index for the embedding-service's model; its fingerprint.
