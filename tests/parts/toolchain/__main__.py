@@ -1,4 +1,4 @@
-"""`python -m tests.parts.toolchain {chart,cluster,NAME...}`: have these tools; prints the folder for PATH."""
+"""`python -m tests.parts.toolchain {chart,cluster,observe,NAME...}`: have these tools; prints the folder for PATH."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import sys
 
 from tests.parts import MissingPart, say
 from tests.parts.toolchain.build import command_folder
-from tests.parts.toolchain.catalogue import CHART, CLUSTER, TOOLS
+from tests.parts.toolchain.catalogue import CHART, CLUSTER, OBSERVE, TOOLS
 from tests.parts.toolchain.schemas import locations
 
-SETS = {"chart": CHART, "cluster": CLUSTER}
+SETS = {"chart": CHART, "cluster": CLUSTER, "observe": OBSERVE}
 
 
 def main() -> int:

@@ -17,6 +17,7 @@ from tests.parts import MissingPart, cache_folder, say
 from tests.parts.toolchain.catalogue import HELM_RENDERS_FOR, TOOLS, Tool
 
 BUILD_S = 1800
+PARTS = Path(__file__).with_name("collector.yaml")
 
 
 def folder(env: Mapping[str, str]) -> Path:
@@ -71,18 +72,33 @@ def _build(tool: Tool, built: Path, env: Mapping[str, str]) -> None:
     began = time.monotonic()
     say(f"building {tool.binary} {tool.version} ...")
     with tempfile.TemporaryDirectory(prefix="kgtest-build-") as place:
-        work = Path(place) / "source"
-        shutil.copytree(module_source(go, tool.module, tool.version, env), work)
-        # The module cache is read-only, and its copy would be.
-        for one in (work, *work.rglob("*")):
-            one.chmod(one.stat().st_mode | 0o200)
-        for source, target in tool.embeds:
-            shutil.copytree(work / source, work / target)
         fresh = built.with_name(f".{built.name}")
-        command = [go, "build", "-trimpath", "-buildvcs=false", "-tags", tool.tags, "-ldflags", _linker_flags(tool), "-o", str(fresh)]
-        _run([*command, tool.package], work, env, f"Go could not build {tool.binary}")
+        (_assemble if tool.assembled else _compile)(tool, go, Path(place), fresh, env)
     fresh.replace(built)
     say(f"{tool.binary} {tool.version} built ({time.monotonic() - began:.0f} s)")
+
+
+def _compile(tool: Tool, go: str, place: Path, fresh: Path, env: Mapping[str, str]) -> None:
+    """From the module's own sources."""
+    work = place / "source"
+    shutil.copytree(module_source(go, tool.module, tool.version, env), work)
+    # The module cache is read-only, and its copy would be.
+    for one in (work, *work.rglob("*")):
+        one.chmod(one.stat().st_mode | 0o200)
+    for source, target in tool.embeds:
+        shutil.copytree(work / source, work / target)
+    command = [go, "build", "-trimpath", "-buildvcs=false", "-tags", tool.tags, "-ldflags", _linker_flags(tool), "-o", str(fresh)]
+    _run([*command, tool.package], work, env, f"Go could not build {tool.binary}")
+
+
+def _assemble(tool: Tool, go: str, place: Path, fresh: Path, env: Mapping[str, str]) -> None:
+    """By the collector's builder, which writes a main module and compiles it with the Go on PATH."""
+    builder = find("builder", env)
+    recipe = place / "collector.yaml"
+    recipe.write_text(PARTS.read_text().replace("OUTPUT", str(place / "out")))
+    found = {**env, "PATH": f"{Path(go).parent}{os.pathsep}{env.get('PATH', '')}"}
+    _run([str(builder), "--config", str(recipe)], place, found, f"{tool.binary} could not be put together")
+    shutil.copy2(place / "out" / tool.binary, fresh)
 
 
 def _linker_flags(tool: Tool) -> str:

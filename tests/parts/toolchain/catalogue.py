@@ -11,6 +11,10 @@ HELM_RENDERS_FOR = "34"
 """The minor version of Kubernetes that a Helm built here believes in; without it that is 1.20."""
 
 
+COLLECTOR = "v0.161.0"
+"""The newest release at which tail sampling builds with all that it needs; every part of the collector has the same."""
+
+
 @dataclass(frozen=True, slots=True)
 class Tool:
     """A command and how to build it.
@@ -28,6 +32,8 @@ class Tool:
     helm_major: int = 0
     embeds: tuple[tuple[str, str], ...] = ()
     """Folders of the module's sources that its own build copies elsewhere before it compiles, as (from, to)."""
+    assembled: bool = False
+    """Put together by the collector's own builder, out of the parts in collector.yaml beside this file."""
 
 
 TOOLS = {
@@ -55,7 +61,8 @@ TOOLS = {
             "./cmd/jaeger",
             "github.com/jaegertracing/jaeger/internal/version.latestVersion",
         ),
-        Tool("builder", "go.opentelemetry.io/collector/cmd/builder", "v0.161.0", ".", says=()),
+        Tool("builder", "go.opentelemetry.io/collector/cmd/builder", COLLECTOR, ".", says=()),
+        Tool("otelcol-contrib", "", COLLECTOR, "", says=("--version",), assembled=True),
         Tool("docker-buildx", "github.com/docker/buildx", "v0.38.2", "./cmd/buildx", "github.com/docker/buildx/version.Version"),
     )
 }
@@ -65,6 +72,9 @@ CHART = ("helm", "untt", "kubeconform", "kube-score", "helm-docs")
 
 CLUSTER = ("helm", "skaffold", "docker-buildx")
 """What `make e2e` and `make dev` need beside a cluster and an engine."""
+
+OBSERVE = ("helm", "jaeger", "otelcol-contrib")
+"""What `make observe` and `make test-observe` need; Helm renders the rules and the collector's configuration."""
 
 OPERATOR = ("github.com/prometheus-operator/prometheus-operator", "v0.85.0", "example/prometheus-operator-crd")
 """Where the schemas of ServiceMonitor and PrometheusRule come from: module, version, folder."""
