@@ -79,4 +79,5 @@ async def test_the_true_service_answers() -> None:
     assert [result["index"] for result in answer["results"]] == [1]
     assert 'reranker_pair_outcome="scored"' in metrics
     assert "reranker_queue_size" in metrics
+    assert "reranker_batch_size_bucket" in metrics
     assert "gen_ai_server_request_duration_seconds_bucket" in metrics

@@ -47,6 +47,7 @@ class Service:
             deadline = deadline_of(request, self.clock, self.settings.rerank_deadline_s, body.deadline_ms)
             scheduler = self.scheduler.get()
             with self.gate.entered(lambda: retry_after_ms(scheduler)):
+                self.instruments.batch(len(body.documents))
                 return await self._rank(request, body, scheduler, deadline)
         except NotServed as reason:
             error = reason.status

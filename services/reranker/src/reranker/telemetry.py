@@ -8,6 +8,7 @@ SERVICE = "knowledge-reranker"
 
 REQUEST_DURATION = "gen_ai.server.request.duration"
 QUEUE_SIZE = "reranker.queue.size"
+BATCH_SIZE = "reranker.batch.size"
 PAIRS = "reranker.pairs"
 PAIR_DURATION = "reranker.pair.duration"
 SERVED_PARTIALS = "reranker.served.partials"
@@ -18,6 +19,7 @@ ERROR = "error.type"
 OUTCOME = "reranker.pair.outcome"
 
 REQUEST_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
+BATCH_BUCKETS = (1, 2, 5, 10, 15, 20, 30, 50, 75, 100)
 PAIR_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5)
 
 
@@ -43,6 +45,9 @@ class Instruments:
             description="Time to answer a rerank request",
             explicit_bucket_boundaries_advisory=REQUEST_BUCKETS,
         )
+        self._batch_size = meter.create_histogram(
+            BATCH_SIZE, unit="{pair}", description="Pairs of a rerank request", explicit_bucket_boundaries_advisory=BATCH_BUCKETS
+        )
         self._pair_duration = meter.create_histogram(
             PAIR_DURATION, unit="s", description="Time to run one pair", explicit_bucket_boundaries_advisory=PAIR_BUCKETS
         )
@@ -52,6 +57,10 @@ class Instruments:
     def request(self, seconds: float, error: str | None = None) -> None:
         """One request; `error` is the reason of one that got no scores."""
         self._duration.record(seconds, {OPERATION: "rerank", **self._attributes, **({ERROR: error} if error else {})})
+
+    def batch(self, pairs: int) -> None:
+        """A request was taken on, with so many pairs."""
+        self._batch_size.record(pairs, self._attributes)
 
     def pair(self, outcome: str, seconds: float | None = None) -> None:
         """One pair, and how long its run took if it was run."""
