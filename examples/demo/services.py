@@ -26,7 +26,7 @@ LOG_TAIL_LINES = 15
 # Settings of the person's own shell must not reach the demo or a test by accident.
 FOREIGN_PREFIXES = (
     *("AUTH_", "RERANK", "EMBEDD", "OPENSEARCH_", "SEARCH_", "RETRIEVAL_", "RRF_", "KNOWLEDGE_", "OTEL_", "TEXT_FIELDS"),
-    *("FILTERABLE_", "CONFIG_FILE", "MODEL_CACHE_DIR", "HOST", "PORT", "LOG_LEVEL", "GATEWAY_URL"),
+    *("FILTERABLE_", "CONFIG_FILE", "MODEL_CACHE_DIR", "HOST", "PORT", "LOG_LEVEL", "GATEWAY_"),
 )
 
 

@@ -113,7 +113,7 @@ class Gateway:
 def gateway(monkeypatch: pytest.MonkeyPatch) -> Gateway:
     """The gateway that the command talks to."""
     fake = Gateway()
-    monkeypatch.setattr(module("search").httpx, "post", fake.post)
+    monkeypatch.setattr(module("asking").httpx, "post", fake.post)
     return fake
 
 
@@ -165,6 +165,16 @@ class TestSearch:
         assert run("search", "x", "--token", "abc", env={"GATEWAY_URL": "http://gw:2"}).exit_code == 0
         assert gateway.requests[0].headers["authorization"] == "Bearer abc"
         assert str(gateway.requests[0].url) == "http://gw:2/search"
+
+    def test_a_token_of_the_settings_is_brought_unless_roles_are_named(self, gateway: Gateway, tmp_path: Path) -> None:
+        """GATEWAY_TOKEN, or the file that it stands in; `--role` asks as somebody else."""
+        (tmp_path / "token").write_text("from-a-file\n")
+        run("search", "x", env={**PRODUCTION, "GATEWAY_TOKEN": "abc"})
+        run("search", "x", env={"GATEWAY_TOKEN_FILE": str(tmp_path / "token")})
+        run("search", "x", "--role", "editor", env={**DEVELOPMENT, "GATEWAY_TOKEN": "abc"})
+        brought = [request.headers["authorization"].removeprefix("Bearer ") for request in gateway.requests]
+        assert brought[:2] == ["abc", "from-a-file"]
+        assert jwt.decode(brought[2], SECRET, algorithms=["HS256"])["roles"] == ["editor"]
 
     def test_roles_are_refused_outside_development(self, gateway: Gateway) -> None:
         """`--role` mints, and production does not mint."""
@@ -413,5 +423,5 @@ class TestDoctor:
 def test_help_lists_every_command() -> None:
     """`knowledge --help`."""
     text = run("--help").stdout
-    for name in ("serve", "ingest", "search", "token", "doctor", "migrate", "seed"):
+    for name in ("serve", "ingest", "search", "token", "doctor", "migrate", "seed", "explain", "canary"):
         assert name in text

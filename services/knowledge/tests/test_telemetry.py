@@ -18,7 +18,18 @@ from knowledge.errors import FallbackReason
 from knowledge.models import Leg
 from knowledge.rerank import PROBE_QUERY
 from servicekit.telemetry import Telemetry
-from services.knowledge.tests.fakes import DIMENSION, FINGERPRINT, FakeBackend, FakeReranker, embedding_of, failing, record, reranking
+from services.knowledge.tests.fakes import (
+    DIMENSION,
+    FINGERPRINT,
+    FakeBackend,
+    FakeClock,
+    FakeEmbedder,
+    FakeReranker,
+    embedding_of,
+    failing,
+    record,
+    reranking,
+)
 from services.knowledge.tests.serving import CORPUS, Served, bearer, points, served
 from services.knowledge.tests.wires import Wire
 
@@ -128,6 +139,70 @@ async def test_a_partial_answer_has_its_own_counter_and_share() -> None:
         [(_, share)] = points(gateway.metrics, names.SCORED_SHARE)
         assert share.sum == pytest.approx(3 / 15)
         assert points(gateway.metrics, names.FALLBACKS) == []
+
+
+async def test_how_much_reranking_changes_is_counted() -> None:
+    """The places among the first five that hold another passage: two after a swap, none where it agrees, nothing on a fallback."""
+    swap: Any = lambda _, documents: reranking([0.1, *(1 - place / 100 for place in range(1, len(documents)))])  # noqa: E731
+    agree: Any = lambda _, documents: reranking([1 - place / 100 for place in range(len(documents))])  # noqa: E731
+    first_two: Any = lambda *_: reranking({0: 0.1, 1: 0.9}, [(2, "deadline")])  # noqa: E731
+    for script, fields, expected in (
+        (swap, {}, [(1, 5)]),
+        (first_two, {}, [(1, 2)]),
+        (first_two, {"top_k": 1}, [(1, 1)]),
+        (agree, {}, [(1, 0)]),
+        (agree, {"scopes": [{"name": "a"}, {"name": "b"}, {"name": "none", "filters": {"language": "xx"}}]}, [(2, 0)]),
+        (failing(FallbackReason.TRANSPORT), {}, []),
+        (agree, {"rerank": False}, []),
+    ):
+        async with served(FakeBackend(CORPUS), reranker=FakeReranker(script)) as gateway:
+            await gateway.search(fields)
+            assert [(point.count, point.sum) for _, point in points(gateway.metrics, names.RERANK_MOVED)] == expected
+            page = (await gateway.http.get("/metrics")).text
+            assert ("knowledge_rerank_moved_bucket" in page) is bool(expected)
+
+
+@pytest.mark.parametrize("seconds", [1, 30])
+async def test_the_time_that_reranking_began_with_is_on_the_server_span(seconds: int) -> None:
+    """Also where that was too little to ask; not where nothing was to be reranked."""
+    async with served(FakeBackend(CORPUS), clock=FakeClock()) as gateway:
+        await gateway.search(deadline_ms=seconds * 1000)
+        assert attributes(server_span(gateway))[names.RERANKER_TIME_LEFT_S] == seconds
+        gateway.spans.clear()
+        await gateway.search(rerank=False)
+        assert names.RERANKER_TIME_LEFT_S not in attributes(server_span(gateway))
+
+
+async def test_calls_to_models_are_timed_by_operation_and_error() -> None:
+    """Embeddings and reranking, each with its provider; a success has no error."""
+
+    def operations(gateway: Served) -> set[tuple[str, str, str | None]]:
+        found = [labels for labels, _ in points(gateway.metrics, names.CLIENT_OPERATION_DURATION)]
+        return {(one[names.GEN_AI_OPERATION], one[names.GEN_AI_PROVIDER], one.get(names.ERROR_TYPE)) for one in found}
+
+    async with served(FakeBackend(CORPUS)) as gateway:
+        await gateway.search()
+        assert operations(gateway) == {("embeddings", "knowledge-embedding", None), ("rerank", "fake", None)}
+    embedder = FakeEmbedder()
+    embedder.down = True
+    async with served(FakeBackend(CORPUS), embedder=embedder, reranker=FakeReranker(failing(FallbackReason.OVERLOADED))) as gateway:
+        await gateway.search()
+        failed = {("embeddings", "knowledge-embedding", "transport"), ("rerank", "fake", "overloaded")}
+        assert operations(gateway) == failed | {("rerank", "fake", None)}  # the probe at the start was answered
+
+
+async def test_documents_that_come_over_http_are_counted_by_what_became_of_them() -> None:
+    """Each of the closed set: what is refused before it is looked at too."""
+    good = {"id": "a", "content": "Wasser.", "allowed_roles": ["reader"]}
+    half = {"id": "b", "chunks": [{"id": "1", "content": "Wasser."}, {"id": "1", "content": "Licht."}]}
+    async with served() as gateway:
+        headers = bearer(roles=("knowledge-writer",))
+        items = (await gateway.http.post("/documents", json=[good, half, {"id": ""}], headers=headers)).json()["items"]
+        assert [one["status"] for one in items] == ["indexed", "partial", "failed"]
+        await gateway.http.post("/documents", json=[good], headers=headers)
+        counted = {labels[names.INGEST_OUTCOME]: point.value for labels, point in points(gateway.metrics, names.INGEST_ITEMS)}
+        assert counted == {"indexed": 1, "partial": 1, "failed": 1, "unchanged": 1}
+        assert "knowledge_ingest_items_total" in (await gateway.http.get("/metrics")).text
 
 
 async def test_a_skipped_reranking_is_no_fallback() -> None:

@@ -1,8 +1,10 @@
-"""The command `knowledge`: serve, ingest, seed, search, token, doctor, status, migrate, reindex, rollback, retire."""
+"""The command `knowledge`: serve, ingest, seed, search, explain, canary, token, doctor, status, migrate, reindex, rollback, retire."""
 
 import typer
 
+from knowledge.cli.canary import canary
 from knowledge.cli.doctor import doctor
+from knowledge.cli.explain import explain
 from knowledge.cli.ingest import ingest
 from knowledge.cli.migrate import migrate
 from knowledge.cli.reindex import reindex, retire, rollback
@@ -19,7 +21,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, ingest, seed, search, token, doctor, status, migrate, reindex, rollback, retire):
+for command in (serve, ingest, seed, search, explain, canary, token, doctor, status, migrate, reindex, rollback, retire):
     app.command()(command)
 
 

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 import typer
+from pydantic import SecretStr
 from rich.console import Console
 
 from servicekit.settings import ConfigurationError, SettingsGroup
@@ -20,9 +21,10 @@ DEVELOPMENT_ROLE = "reader"
 
 
 class ClientSettings(SettingsGroup):
-    """Where commands find the gateway."""
+    """Where commands find the gateway, and the token that they bring; without one they mint it, in development."""
 
     gateway_url: str = "http://127.0.0.1:8000"
+    gateway_token: SecretStr = SecretStr("")
 
 
 def console(*, stderr: bool = False) -> Console:
