@@ -1,0 +1,1 @@
+"""The frontend: chat, glossary and inspector over the gateway."""
