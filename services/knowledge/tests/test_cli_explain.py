@@ -22,7 +22,8 @@ RECEIPT: dict[str, Any] = {
     ],
     "legs": [
         {"scope": "", "sub_query": 0, "leg": "vector", "hits": 50, "below_floor": 3, "failed": False, "timed_out": True,
-         "shards_failed": False, "weight": 1.0, "factor": 1.0, "top": [{"id": "a", "rank": 1, "score": 0.8312}, {"id": LONG_ID, "rank": 2, "score": 0.8}]},
+         "shards_failed": False, "weight": 1.0, "factor": 1.0,
+         "top": [{"id": "a", "rank": 1, "score": 0.8312}, {"id": LONG_ID, "rank": 2, "score": 0.8}]},
     ],
     "fusion": {"rrf_k": 60, "weights": {"lexical": 0.03, "vector": 1.0}},
     "budget": {"initial_k": 15, "max_document_chars": 500, "budget_chars": 7500, "sent_documents": 2, "sent_chars": 612, "query_chars": 15},
