@@ -458,6 +458,8 @@ async def test_no_text_is_in_spans_metrics_or_logs(kind: str, embed_echo: bool, 
                 {"query": MARKER, "filters": {MARKER.lower(): [MARKER]}},
             ):
                 await gateway.http.post("/search", json=body, headers=headers)
+            operator = bearer(subject=SECOND, roles=("reader", "knowledge-operator"))
+            await gateway.http.post("/search/stream", json={"query": MARKER, "explain": True}, headers=operator)
             await gateway.http.get("/documents/d1", headers=headers)
             await gateway.http.post("/search", content=f'{{"{MARKER}', headers=headers)
             text = exported(gateway) + (await gateway.http.get("/metrics")).text
