@@ -7,11 +7,11 @@ from typing import Any
 
 import httpx
 import structlog
+from fastapi.sse import format_sse_event
 from httpx_sse import SSEError, aconnect_sse
 
 from frontend.outbound import new_client
 from frontend.settings import AnswerSettings
-from frontend.sse import event
 from frontend.telemetry import SERVICE
 from servicekit.problems import Problem
 
@@ -45,11 +45,11 @@ class AnswerWriter:
     async def write(self, question: str, found: bytes) -> AsyncIterator[bytes]:
         """Events: `passages` with the ids behind the numbers, `text` for each piece, `error` if it breaks off, then `done`."""
         passages = json.loads(found).get("results", [])[:MAX_PASSAGES]
-        yield event("passages", {"ids": [str(passage.get("id")) for passage in passages]})
+        yield _event("passages", {"ids": [str(passage.get("id")) for passage in passages]})
         if passages:
             async for piece in self._pieces(prompt(question, passages)):
                 yield piece
-        yield event("done", b"{}")
+        yield _event("done", {})
 
     async def aclose(self) -> None:
         """Close the connections."""
@@ -60,13 +60,13 @@ class AnswerWriter:
         try:
             async for text in self._deltas(messages):
                 length += len(text)
-                yield event("text", {"text": text})
+                yield _event("text", {"text": text})
                 late = asyncio.get_running_loop().time() - started > self._settings.answer_timeout_s
                 if late or length > MAX_ANSWER_CHARS:
                     raise TimeoutError  # noqa: TRY301 - ended like one that breaks off
         except (httpx.HTTPError, SSEError, ValueError, LookupError, TypeError, AttributeError, TimeoutError) as error:
             log.warning("answer.unwritten", error=type(error).__name__)
-            yield event("error", bytes(Problem(502, "answer_unavailable", UNWRITTEN).response().body))
+            yield format_sse_event(event="error", data_str=bytes(Problem(502, "answer_unavailable", UNWRITTEN).response().body).decode())
 
     async def _deltas(self, messages: Sequence[Mapping[str, str]]) -> AsyncIterator[str]:
         key = self._settings.answer_api_key.get_secret_value()
@@ -93,3 +93,7 @@ def prompt(question: str, passages: Sequence[Mapping[str, Any]]) -> list[dict[st
     ]
     asked = "\n\n".join([*numbered, f"Question: {question}"])
     return [{"role": "system", "content": INSTRUCTIONS}, {"role": "user", "content": asked}]
+
+
+def _event(name: str, data: Mapping[str, Any]) -> bytes:
+    return format_sse_event(event=name, data_str=json.dumps(data, ensure_ascii=False))

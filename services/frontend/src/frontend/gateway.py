@@ -6,11 +6,11 @@ from typing import Any
 import httpx
 import structlog
 from fastapi.responses import Response, StreamingResponse
+from fastapi.sse import format_sse_event
 from opentelemetry import propagate
 
 from frontend.outbound import AnswerTooLarge, new_client, read_capped
 from frontend.sessions import Person
-from frontend.sse import event
 from frontend.telemetry import SERVICE
 from servicekit.problems import PROBLEM_JSON, Problem
 
@@ -124,6 +124,8 @@ async def _events(response: httpx.Response) -> AsyncIterator[bytes]:
             yield chunk
     except (httpx.HTTPError, AnswerTooLarge) as error:
         # The blank line ends an event that was cut off.
-        yield b"\n\n" + event("error", bytes(unanswered(error).response().body)) + event("done", b"{}")
+        # The blank line ends an event that was cut off.
+        problem = bytes(unanswered(error).response().body).decode()
+        yield b"\n\n" + format_sse_event(event="error", data_str=problem) + format_sse_event(event="done", data_str="{}")
     finally:
         await response.aclose()

@@ -44,19 +44,23 @@ export async function stream(path, body, take, signal) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let waiting = "";
   try {
-    for (;;) {
-      const { value, done } = await reader.read();
-      if (done) break;
-      waiting += value.replaceAll("\r\n", "\n");
+    for (let part = await next(reader); !part.done; part = await next(reader)) {
+      waiting += part.value.replaceAll("\r\n", "\n");
       const blocks = waiting.split("\n\n");
       waiting = blocks.pop();
       for (const block of blocks) handOver(block, take);
     }
-  } catch (error) {
-    if (error.name === "AbortError" || error instanceof Failure) throw error;
-    throw new Failure(0, "offline");
   } finally {
     reader.cancel().catch(() => {});
+  }
+}
+
+async function next(reader) {
+  try {
+    return await reader.read();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Failure(0, "offline");
   }
 }
 
@@ -75,7 +79,8 @@ function handOver(block, take) {
 
 /** What a failed call looks like on a page; a session that is over leads to the login. */
 export function failureNote(error) {
-  const parts = [error.message];
+  if (!(error instanceof Failure)) reportError(error);
+  const parts = [error instanceof Failure ? error.message : t("problem.other")];
   if (error.code === "invalid_request" && error.detail) parts.push(` (${error.detail})`);
   const here = encodeURIComponent(location.pathname + location.search);
   const way = error.status === 401 ? h("a", { href: `/login?next=${here}`, class: "button small" }, t("login.again")) : null;

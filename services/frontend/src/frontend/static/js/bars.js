@@ -11,10 +11,10 @@ const REASONS = ["deadline", "client_timeout", "too_late", "overloaded", "loadin
   "malformed_response", "circuit_open", "misconfigured"];
 const colour = (reason) => Math.max(REASONS.indexOf(reason), 0);
 
-/** The top of the axis: 1, 2, 5 times a power of ten, even enough for whole numbers. */
+/** The top of the axis: a round number at or above the highest bar. */
 function niceTop(value) {
   const power = 10 ** Math.floor(Math.log10(Math.max(value, 1)));
-  return [1, 2, 4, 5, 10].map((factor) => factor * power).find((top) => top >= value);
+  return [1, 1.2, 1.6, 2, 3, 4, 5, 6, 8, 10].map((factor) => factor * power).find((top) => top >= value);
 }
 
 export function stackedBars({ times, series, step_s: step }) {
@@ -24,13 +24,16 @@ export function stackedBars({ times, series, step_s: step }) {
   const slot = (WIDTH - LEFT) / times.length;
   const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / top);
   const bars = times.flatMap((_, index) => stack(index, reasons, series, { x: LEFT + index * slot, width: slot, y }));
-  const lines = [0, ...(top > 1 ? [top / 2] : []), top].map((value) => [
+  const lines = [0, ...(top % 2 === 0 ? [top / 2] : []), top].map((value) => [
     svg("line", { x1: LEFT, x2: WIDTH, y1: y(value), y2: y(value), class: "grid" }),
-    svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, number(value, value % 1 ? 1 : 0))]);
+    svg("text", { x: LEFT - 6, y: y(value) + 4, "text-anchor": "end" }, number(value))]);
   const every = Math.ceil(times.length / 6);
   const labels = times.map((at, index) => (index % every === 0 ? svg("text", { x: LEFT + index * slot, y: HEIGHT - 6 }, shortClock(at - step)) : null));
   const chart = svg("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": t("console.chart") }, lines, bars, labels);
-  return [chart, legend(reasons, series), asTable(times, reasons, series, step)];
+  const place = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": t("console.over_time") }, chart);
+  // What is latest is looked at first, where the screen is too narrow for all of it.
+  requestAnimationFrame(() => { place.scrollLeft = place.scrollWidth; });
+  return [place, legend(reasons, series), asTable(times, reasons, series, step)];
 }
 
 function stack(index, reasons, series, { x, width, y }) {

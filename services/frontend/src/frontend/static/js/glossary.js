@@ -4,7 +4,7 @@ import { failureNote, stream } from "./api.js";
 import { badge, degradedNotes, stateOf } from "./badge.js";
 import { announce, byId, h } from "./dom.js";
 import { number, plural, t } from "./i18n.js";
-import { arrange, contentOf, factsOf } from "./passages.js";
+import { arrange, factsOf, textOf } from "./passages.js";
 import { wordsOf } from "./words.js";
 
 const { view } = byId("glossary").dataset;
@@ -14,8 +14,11 @@ let running = null;
 
 const folded = (text) => text.normalize("NFKC").toLowerCase().trim();
 
-/** Whether a passage names the term itself: as its title, or by one of its identifiers. */
-const isExact = (result, term) => folded(result.title) === folded(term) || (result.matched_identifiers ?? []).length > 0;
+/** What a title is about: `Eisenmangel` of `Eisenmangel: blasser Austrieb`. */
+const headword = (title) => folded(title.split(/:| \(| [–—-] /u)[0]);
+
+/** Whether a passage names the term itself: at the head of its title, or by one of its identifiers. */
+const isExact = (result, term) => headword(result.title) === folded(term) || (result.matched_identifiers ?? []).length > 0;
 
 /** Exact ones first, then as they came; weak ones apart, if the scores allow to call anything weak. */
 function sorted(answer, term) {
@@ -30,7 +33,7 @@ function define(result, words, term) {
   const title = h("h2", { id: "definition-title", lang: result.language }, result.title);
   byId("definition").replaceChildren(
     isExact(result, term) ? h("p", { class: "eyebrow" }, t("glossary.exact")) : h("p", { class: "eyebrow" }, t("glossary.best")),
-    title, h("div", { class: "content", lang: result.language }, contentOf(result, words, { open: true })), factsOf(result));
+    title, textOf(result, words), factsOf(result));
   byId("definition").dataset.passageId = result.id;
 }
 

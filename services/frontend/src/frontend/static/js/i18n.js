@@ -21,9 +21,9 @@ export function number(value, digits = 0) {
   return new Intl.NumberFormat(language, { maximumFractionDigits: digits, minimumFractionDigits: digits }).format(value);
 }
 
-/** Milliseconds for a person: 87 ms, 1.24 s. */
+/** Milliseconds for a person: 0.6 ms, 87 ms, 1.24 s. */
 export function duration(ms) {
-  return ms < 1000 ? `${number(ms)} ms` : `${number(ms / 1000, ms < 10000 ? 2 : 1)} s`;
+  return ms < 999.5 ? `${number(ms, ms < 10 ? 1 : 0)} ms` : `${number(ms / 1000, ms < 10000 ? 2 : 1)} s`;
 }
 
 export function clock(seconds, withDate = false) {

@@ -15,10 +15,12 @@ export function sourceOf(metadata) {
   return null;
 }
 
-export function contentOf(result, words, { open = false } = {}) {
-  const text = result.content.trim().replace(/[ \t]*\n(?!\n)[ \t]*/g, " ");
-  const body = h("p", { class: "text" }, marked(text, words));
-  if (text.length <= SHORT_CHARS || open) return [body];
+/** Lines of a paragraph joined as they were wrapped; lists keep their lines. */
+const unwrapped = (text) => text.trim().replace(/[ \t]*\n(?![\n\-*•]|[ \t]*[-*•] )[ \t]*/g, " ");
+
+export const textOf = (result, words) => h("p", { class: "text", lang: result.language }, marked(unwrapped(result.content), words));
+
+function moreButton(body) {
   body.classList.add("clamped");
   const more = h("button", { type: "button", class: "plain more", "aria-expanded": "false" }, t("passage.more"));
   more.addEventListener("click", () => {
@@ -26,14 +28,21 @@ export function contentOf(result, words, { open = false } = {}) {
     more.setAttribute("aria-expanded", String(opened));
     more.textContent = t(opened ? "passage.less" : "passage.more");
   });
-  return [body, more];
+  return more;
 }
 
-export function factsOf(result) {
+/** An identifier as the passage writes it; the gateway names it folded. */
+function spelled(identifier, result) {
+  const text = `${result.title} ${result.content}`;
+  const at = text.toLowerCase().indexOf(identifier);
+  return at < 0 ? identifier : text.slice(at, at + identifier.length);
+}
+
+export function factsOf(result, ...first) {
   const source = sourceOf(result.metadata);
-  return h("p", { class: "facts" },
+  return h("p", { class: "facts" }, first,
     h("span", { class: "language", lang: document.documentElement.lang }, languageName(result.language)),
-    (result.matched_identifiers ?? []).map((one) => h("span", { class: "chip exact" }, t("passage.identifier", { identifier: one }))),
+    (result.matched_identifiers ?? []).map((one) => h("span", { class: "chip exact" }, t("passage.identifier", { identifier: spelled(one, result) }))),
     source ? h("a", { href: source, rel: "noopener noreferrer", target: "_blank", class: "source" }, t("passage.source", { host: new URL(source).host })) : null,
   );
 }
@@ -52,12 +61,13 @@ export function moveOf(result, length = Infinity) {
 /** A card; `prefix` makes its id one of its own on the page. */
 export function card(result, words, prefix) {
   const title = `${prefix}-title-${result.id}`;
+  const text = textOf(result, words);
   return h("li", { class: "passage", id: `${prefix}-${result.id}`, "data-passage-id": result.id, tabindex: "-1", "aria-labelledby": title },
     h("div", { class: "rank" }, h("span", { class: "number" }), h("span", { class: "moved" })),
     h("div", { class: "body" },
       h("h3", { id: title, lang: result.language }, marked(result.title, words)),
-      h("div", { class: "content", lang: result.language }, contentOf(result, words)),
-      factsOf(result),
+      text,
+      factsOf(result, text.textContent.length > SHORT_CHARS ? moreButton(text) : null),
     ));
 }
 

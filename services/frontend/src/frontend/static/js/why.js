@@ -3,8 +3,8 @@
 import { h } from "./dom.js";
 import { number, plural, t } from "./i18n.js";
 import { legName } from "./legs.js";
-import { moveOf } from "./passages.js";
-import { marked, wordsOf } from "./words.js";
+import { moveOf, textOf } from "./passages.js";
+import { wordsOf } from "./words.js";
 
 function termsOf(result) {
   return Object.entries(result.explain?.fusion_terms ?? {}).sort(([, a], [, b]) => b - a).map(([name, value]) => {
@@ -13,9 +13,15 @@ function termsOf(result) {
   });
 }
 
+/** Where the legs had it, as far as the receipt says. */
+function placesOf(result, answer) {
+  return (answer.receipt?.legs ?? []).flatMap((leg) => (leg.top ?? []).filter((one) => one.id === result.id)
+    .map((one) => t("why.place", { leg: legName(leg.leg), rank: number(one.rank) })));
+}
+
 function sentences(result, answer) {
   const { scores } = result;
-  const said = [];
+  const said = placesOf(result, answer);
   if (scores.similarity !== null) said.push(t("why.similarity", { value: number(scores.similarity, 3) }));
   if (scores.bm25 !== null) said.push(t("why.bm25", { value: number(scores.bm25, 2) }));
   if (result.matched_identifiers?.length) said.push(t("why.identifiers", { identifiers: result.matched_identifiers.join(", ") }));
@@ -27,8 +33,7 @@ function sentences(result, answer) {
   else said.push(plural(by > 0 ? "move.up" : "move.down", Math.abs(by), { from: number(result.hybrid_rank) }) + ".");
   const importance = result.explain?.importance;
   if (typeof importance === "number" && importance !== 1) said.push(t("why.importance", { value: number(importance, 2) }));
-  const why = result.explain?.why;
-  return [...said, ...(Array.isArray(why) ? why : why ? [why] : []).map(String)];
+  return said;
 }
 
 function bars(terms) {
@@ -47,7 +52,7 @@ function item(result, answer, words) {
       h("div", { class: "reasons" },
         h("h3", {}, t("why.title")), h("ul", {}, sentences(result, answer).map((one) => h("li", {}, one))),
         terms.length ? [h("h3", {}, t("why.terms")), bars(terms)] : null,
-        h("h3", {}, t("why.text")), h("p", { class: "text", lang: result.language }, marked(result.content, words)),
+        h("h3", {}, t("why.text")), textOf(result, words),
         h("p", { class: "note" }, h("code", {}, result.id)))));
 }
 

@@ -11,7 +11,7 @@ const STOP = new Set((
 const ENDINGS = /(?:ern|en|er|es|em|ing|ed|e|n|s)$/u;
 const LONG_ENOUGH_TO_CUT = 6;
 
-const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/-]/g, "\\$&");
+const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/]/g, "\\$&");
 
 /** A pattern for the words that are worth marking; null if there is none. */
 export function wordsOf(question) {
