@@ -71,15 +71,23 @@ test: setup ## everything: check, contract suite on a real OpenSearch node, end 
 	@$(MAKE) check models
 	@echo "waiting for the OpenSearch node's files"; while kill -0 "$$(cat .run/opensearch-install.pid)" 2>/dev/null; do sleep 0.5; done; cat .run/opensearch-install.log
 	@pytest services -m "models or opensearch"
-	@pytest tests -m "not cluster and not chart and not kubernetes and not images"
+	@pytest tests -m "not cluster and not chart and not kubernetes and not images and not prometheus and not traces"
 	@echo "waiting for the chart's tools"; while kill -0 "$$(cat .run/toolchain.pid)" 2>/dev/null; do sleep 0.5; done; cat .run/toolchain.log
 	@$(MAKE) chart-test
+	@pytest tests/observe -m prometheus
 
 test-cluster: setup ## three nodes and a kill under search, ingestion and reindex; a secured node of 2.19 (needs Java 17 and 21); an upgrade
 	@pytest tests/cluster
 
 chart-test: setup ## the charts: lint, unit tests, schemas of two Kubernetes versions, kube-score, docs (HELM=4 takes Helm 4)
 	@pytest -q tests/charts
+
+observe: setup ## Prometheus, Jaeger and a collector beside the demo's services; prints where to look, until Ctrl-C
+	@python -m examples.observe --corpus "$(CORPUS)"
+
+test-observe: setup ## dashboards and alerts on a real Prometheus, traces through a real collector in a real Jaeger
+	@python -m tests.parts.toolchain observe >/dev/null
+	@pytest tests/observe
 
 .run/ca.crt: setup
 	@mkdir -p .run && python -c 'import ssl, certifi, shutil; shutil.copy(ssl.get_default_verify_paths().cafile or certifi.where(), "$@")'
@@ -122,4 +130,4 @@ eval: setup ## ranking quality of each leg, hybrid and reranked (EVAL_DATA=DIR t
 bench: setup ## the gateway against its parts and a raw search, as ratios (BENCH="scale --sizes 592,20000" runs one); writes docs/benchmarks.md
 	@python -m tests.load $(BENCH)
 
-.PHONY: help python setup models tools prerequisites demo up down check test test-cluster chart-test images image-test e2e dev docs cold-test eval bench
+.PHONY: help python setup models tools prerequisites demo up down check test test-cluster chart-test observe test-observe images image-test e2e dev docs cold-test eval bench

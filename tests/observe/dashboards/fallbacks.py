@@ -32,7 +32,7 @@ def fallbacks() -> Dashboard:
         .with_panel(figure("Fallbacks", "percentunit", fallback, "Of the searches that wanted reranking.", (0.05, "orange"), (0.1, "red")))
         .with_panel(figure("Partial", "percentunit", partial, "Of the same: a part of the head was scored.", (0.1, "orange"), (0.2, "red")))
         .with_panel(figure("Misconfigured", "bool_yes_no", refused, "The provider refuses the configuration.", (1, "red")))
-        .with_panel(figure("Changed top 5", "percentunit", churn, "Reranked searches whose best five are others than before."))
+        .with_panel(figure("Changed top 5", "percentunit", churn, "Reranked searches whose five best are not what they were before."))
         .with_panel(
             traces_by(bars("Fallbacks by reason", "reqps", reasons, by_reason), "reranker.fallback.reason", "reranker_fallback_reason")
         )
@@ -49,13 +49,13 @@ def fallbacks() -> Dashboard:
                 "Scored share",
                 "percentunit",
                 "Of what was sent.",
-                query(quantile(0.1, "reranker_scored_share_ratio"), "p10"),
-                query(quantile(0.5, "reranker_scored_share_ratio"), "p50"),
+                query(quantile(0.1, "reranker_scored_share"), "p10"),
+                query(quantile(0.5, "reranker_scored_share"), "p50"),
             )
         )
         .with_row(Row("Is it worth its price?"))
         .with_panel(lines("Changed top 5", "percentunit", "Reranking that changes nothing is wasted.", query(_churn(), "changed")))
-        .with_panel(lines("Passages new in the top 5", "short", "Mean over the reranked searches.", query(_moved(), "passages")))
+        .with_panel(lines("Changed places in the top 5", "short", "Mean over the reranked searches.", query(_moved(), "places")))
         .with_panel(
             lines(
                 "Calls to the provider",
