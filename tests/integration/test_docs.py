@@ -7,6 +7,8 @@ import pytest
 from pydantic import SecretStr
 
 from embedding.settings import EmbeddingSettings
+from frontend.language import LANGUAGES, catalogue
+from frontend.settings import GROUPS as FRONTEND_GROUPS
 from knowledge import telemetry
 from knowledge.cli.common import ClientSettings
 from knowledge.errors import FallbackReason, RequestError
@@ -20,6 +22,7 @@ SERVICE_GROUPS: dict[str, tuple[type[SettingsGroup], ...]] = {
     "Gateway": GROUPS,
     "Reranker-service": (RerankSettings,),
     "Embedding-service": (EmbeddingSettings,),
+    "Frontend": FRONTEND_GROUPS,
 }
 SAID_IN_WORDS = {"EMBEDDED_PATH", "MODEL_CACHE_DIR"}
 
@@ -79,6 +82,13 @@ def test_errors_page_lists_every_problem_with_its_status() -> None:
     page = (DOCS / "errors.md").read_text(encoding="utf-8")
     for error in RequestError.__subclasses__():
         assert f"| {error.status} | `{error.code}` |" in page, error
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_pages_have_words_for_every_reason(language: str) -> None:
+    """What the gateway may say of an answer has a sentence for people, in each language."""
+    reasons = {f"reason.{reason.value}" for reason in (*FallbackReason, *SkipReason, *PartialReason)}
+    assert reasons | {f"degraded.{item.value}" for item in Degraded} <= set(catalogue(language))
 
 
 def test_telemetry_page_lists_every_name() -> None:

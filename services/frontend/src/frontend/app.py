@@ -8,6 +8,7 @@ from importlib.metadata import version
 from urllib.parse import urlsplit
 
 import httpx
+import httpx2
 import structlog
 from fastapi import FastAPI
 from starlette.staticfiles import StaticFiles
@@ -37,7 +38,9 @@ DRAIN_S = 5
 log = structlog.get_logger(SERVICE)
 
 
-def new_site(settings: Settings, clock: Clock, transport: httpx.AsyncBaseTransport | None) -> Site:
+def new_site(
+    settings: Settings, clock: Clock, transport: httpx.AsyncBaseTransport | None, provider: httpx2.AsyncBaseTransport | None
+) -> Site:
     """The frontend's parts as the settings ask for them."""
     login_settings = settings.login
     return Site(
@@ -45,20 +48,27 @@ def new_site(settings: Settings, clock: Clock, transport: httpx.AsyncBaseTranspo
         gateway=GatewayClient(settings.site.gateway_url, settings.site.gateway_timeout_s, transport),
         console=FallbackConsole(settings.console, clock, transport),
         answers=AnswerWriter(settings.answer, transport) if settings.answer.answer_url else None,
-        oidc=OidcLogin(login_settings, settings.site.frontend_url, clock, transport) if login_settings.oidc else None,
+        oidc=OidcLogin(login_settings, settings.site.frontend_url, provider) if login_settings.oidc else None,
         clock=clock,
     )
 
 
-def create_app(settings: Settings, *, clock: Clock = time.time, transport: httpx.AsyncBaseTransport | None = None) -> FastAPI:
+def create_app(
+    settings: Settings,
+    *,
+    clock: Clock = time.time,
+    transport: httpx.AsyncBaseTransport | None = None,
+    provider: httpx2.AsyncBaseTransport | None = None,
+) -> FastAPI:
     """The app.
 
     Args:
         settings: parsed settings.
         clock: seconds since the epoch.
-        transport: where all outbound calls go; a test's own.
+        transport: where outbound calls go; a test's own.
+        provider: where calls to the identity provider go; a test's own.
     """
-    site = new_site(settings, clock, transport)
+    site = new_site(settings, clock, transport, provider)
     telemetry = set_up_telemetry(SERVICE, DISTRIBUTION)
 
     @asynccontextmanager

@@ -89,7 +89,7 @@ class FallbackConsole:
         }
         try:
             found = await self._get(f"{self._settings.traces_url}/api/traces", params)
-            rows = [row for trace in found["data"] if (row := self._row(trace)) is not None]
+            rows = [row for trace in found["data"] or [] if (row := self._row(trace)) is not None]
             return {**nothing, "rows": sorted(rows, key=lambda row: -row["at"])}
         except FAILURES as error:
             return {**nothing, "problem": _problem("trace_store", error)}

@@ -1,11 +1,12 @@
 """Login by OpenID Connect: authorization code with PKCE, state and nonce, by Authlib; roles out of the verified access token.
 
 The access token must be a signed JWT, because that is what the gateway judges: the pages show what it will allow.
+Authlib calls the provider through httpx2, unlike all other calls here.
 """
 
 from typing import Any
 
-import httpx
+import httpx2
 import jwt
 import structlog
 from authlib.common.errors import AuthlibBaseError
@@ -14,9 +15,9 @@ from fastapi import Request
 from fastapi.responses import Response
 from joserfc.errors import JoseError
 
-from frontend.outbound import client_options
+from frontend.outbound import CONNECT_TIMEOUT_S
 from frontend.sessions import Person
-from frontend.settings import Clock, LoginSettings
+from frontend.settings import LoginSettings
 from frontend.telemetry import SERVICE
 from servicekit.problems import Problem
 
@@ -25,7 +26,7 @@ ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 LEEWAY_S = 30
 MAX_TOKEN_CHARS = 8192
 """What fits into cookies, with the rest of a session."""
-FAILURES = (AuthlibBaseError, JoseError, jwt.PyJWTError, httpx.HTTPError, ValueError, KeyError, TypeError, RuntimeError)
+FAILURES = (AuthlibBaseError, JoseError, jwt.PyJWTError, httpx2.HTTPError, ValueError, KeyError, TypeError, RuntimeError)
 
 log = structlog.get_logger(SERVICE)
 
@@ -36,14 +37,12 @@ class OidcLogin:
     Args:
         settings: issuer, client and claims.
         site_url: this frontend's address in people's browsers.
-        clock: seconds since the epoch.
         transport: a test's own.
     """
 
-    def __init__(self, settings: LoginSettings, site_url: str, clock: Clock, transport: httpx.AsyncBaseTransport | None = None) -> None:
+    def __init__(self, settings: LoginSettings, site_url: str, transport: httpx2.AsyncBaseTransport | None = None) -> None:
         self._settings = settings
         self._site_url = site_url.rstrip("/")
-        self._clock = clock
         secret = settings.oidc_client_secret.get_secret_value()
         self._provider: Any = OAuth().register(
             "oidc",
@@ -54,7 +53,9 @@ class OidcLogin:
                 "scope": settings.oidc_scopes,
                 "code_challenge_method": "S256",
                 **({} if secret else {"token_endpoint_auth_method": "none"}),
-                **client_options(TIMEOUT_S),
+                "follow_redirects": False,
+                "trust_env": False,
+                "timeout": httpx2.Timeout(TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
                 **({"transport": transport} if transport else {}),
             },
         )
@@ -99,7 +100,7 @@ class OidcLogin:
         if not isinstance(url, str):
             return None
         back = {"client_id": self._settings.oidc_client_id, "post_logout_redirect_uri": f"{self._site_url}/login?signed_out=1"}
-        return str(httpx.URL(url).copy_merge_params(back))
+        return str(httpx2.URL(url).copy_merge_params(back))
 
     def _person(self, about: dict[str, Any], access: str, claims: dict[str, Any]) -> Person:
         roles = claims.get(self._settings.auth_roles_claim, [])

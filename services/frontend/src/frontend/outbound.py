@@ -13,19 +13,11 @@ class AnswerTooLarge(Exception):
     """The decompressed answer passed its cap."""
 
 
-def client_options(timeout_s: float) -> dict[str, Any]:
-    """Arguments of a client whose reads wait for `timeout_s` at most."""
-    return {
-        "follow_redirects": False,
-        "trust_env": False,
-        "timeout": httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S)),
-        "limits": httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS),
-    }
-
-
 def new_client(timeout_s: float, transport: httpx.AsyncBaseTransport | None = None) -> httpx.AsyncClient:
-    """A client; a test hands in its transport."""
-    return httpx.AsyncClient(transport=transport, **client_options(timeout_s))
+    """A client whose reads wait for `timeout_s` at most; a test hands in its transport."""
+    timeout = httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_TIMEOUT_S))
+    limits = httpx.Limits(max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS)
+    return httpx.AsyncClient(transport=transport, follow_redirects=False, trust_env=False, timeout=timeout, limits=limits)
 
 
 async def read_capped(response: httpx.Response, max_bytes: int) -> bytes:
