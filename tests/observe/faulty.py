@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Literal
 
 import httpx
 
-Mode = Literal["passes", "late", "silent", "partial", "wrong key"]
+Mode = Literal["passes", "late", "slow", "silent", "partial", "wrong key"]
 
 LATE = json.dumps({"status": "timeout"}).encode()
 SILENCE_S = 20
+SLOW_S = 2.5
 NOT_HANDED_ON = {"host", "content-length", "connection", "accept-encoding"}
 
 
@@ -70,6 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif self.faulty.mode == "late":
             self._answer(503, LATE)
         else:
+            if self.faulty.mode == "slow":
+                time.sleep(SLOW_S)
             if self.faulty.mode == "wrong key":
                 headers["Authorization"] = "Bearer some-other-key"
             self._hand_on(body, headers)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -33,7 +34,9 @@ def find(name: str, env: Mapping[str, str]) -> Path:
     tool = TOOLS[name]
     if on_path := _on_path(tool, env):
         return on_path
-    built = folder(env) / "bin" / f"{name}-{tool.version}"
+    # What is put together changes with its parts as well.
+    parts = f"-{hashlib.sha256(PARTS.read_bytes()).hexdigest()[:8]}" if tool.assembled else ""
+    built = folder(env) / "bin" / f"{name}-{tool.version}{parts}"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder(env) / f".{name}.lock"):
