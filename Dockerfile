@@ -1,4 +1,4 @@
-# The images of all services: targets gateway, reranker, embedding, and <service>-dev of each. Build from the repository's root.
+# The images of all services: targets gateway, reranker, embedding, frontend, and <service>-dev of each. Build from the repository's root.
 # Both base images must belong together: the virtual environment of the one runs in the other, by the interpreter's path.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 ARG RUNTIME_IMAGE=python:3.11-slim-bookworm
@@ -19,6 +19,7 @@ COPY services/modelkit/pyproject.toml services/modelkit/
 COPY services/knowledge/pyproject.toml services/knowledge/
 COPY services/reranker/pyproject.toml services/reranker/
 COPY services/embedding/pyproject.toml services/embedding/
+COPY services/frontend/pyproject.toml services/frontend/
 
 # Dependencies first, then the sources: an edit builds the last layer alone. uv's lock is one that everybody may write.
 FROM build AS gateway-build
@@ -47,6 +48,14 @@ COPY services/modelkit/src services/modelkit/src
 COPY services/embedding/src services/embedding/src
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
     /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package knowledge-embedding --python ${PYTHON} && rm -f /opt/venv/.lock
+
+FROM build AS frontend-build
+RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
+    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-install-workspace --package knowledge-frontend --python ${PYTHON}
+COPY services/servicekit/src services/servicekit/src
+COPY services/frontend/src services/frontend/src
+RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
+    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package knowledge-frontend --python ${PYTHON} && rm -f /opt/venv/.lock
 
 # Model files: baked in where MODELS names a model, else a volume or the first start brings them. Converting needs a package of its own.
 FROM build AS models
@@ -101,6 +110,12 @@ COPY --from=embedding-build /opt/venv /opt/venv
 EXPOSE 8080
 CMD ["knowledge-embedding"]
 
+FROM runtime AS frontend
+LABEL org.opencontainers.image.title="knowledge-frontend"
+COPY --from=frontend-build /opt/venv /opt/venv
+EXPOSE 8090
+CMD ["knowledge-frontend"]
+
 # For `skaffold dev`: a shell, tar, sources that may be written, and a process that starts anew when one of them changes.
 FROM build AS dev
 ENV PATH=/opt/venv/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 HOST=0.0.0.0 HOME=/tmp MODEL_CACHE_DIR=/models
@@ -128,3 +143,7 @@ ENV EMBEDDING_MODEL=${MODELS}
 COPY --from=models --chown=65532:65532 /models /models
 EXPOSE 8080
 CMD ["watchfiles", "--filter", "python", "--sigint-timeout", "5", "knowledge-embedding", "/src/services"]
+
+FROM dev AS frontend-dev
+EXPOSE 8090
+CMD ["watchfiles", "--sigint-timeout", "5", "knowledge-frontend", "/src/services"]

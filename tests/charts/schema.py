@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin
 import yaml
 
 from embedding.settings import EmbeddingSettings
+from frontend.settings import GROUPS as FRONTEND_GROUPS
 from knowledge.settings import GROUPS
 from reranker.settings import RerankSettings
 from servicekit.settings import SettingsGroup
@@ -24,6 +25,7 @@ SETTINGS: dict[str, tuple[type[SettingsGroup], ...]] = {
     "gateway": GROUPS,
     "reranker": (RerankSettings,),
     "embedding": (EmbeddingSettings,),
+    "frontend": FRONTEND_GROUPS,
 }
 SET_BY_CHART = {
     "gateway": {
@@ -32,6 +34,7 @@ SET_BY_CHART = {
     },
     "reranker": {"MODEL_CACHE_DIR"},
     "embedding": {"MODEL_CACHE_DIR"},
+    "frontend": {"GATEWAY_URL", "FRONTEND_URL", "KNOWLEDGE_ENV", "AUTH_AUDIENCE", "AUTH_ISSUER"},
 }
 """Settings that have a value of their own, or one right value in a container. Secrets pass the schema: a guard says where they belong."""
 
@@ -39,7 +42,7 @@ FREE_MAPS = {
     *("commonLabels", "commonAnnotations", "podAnnotations", "podLabels", "nodeSelector", "affinity", "resources", "annotations"),
     *("labels", "volume"),
 }
-STRING_LISTS = {"cidrs", "allowedRoles"}
+STRING_LISTS = {"cidrs", "allowedRoles", "roles"}
 CHOICES: dict[str, list[str]] = {
     "pullPolicy": ["Always", "IfNotPresent", "Never"],
     "type": ["ClusterIP", "NodePort", "LoadBalancer"],

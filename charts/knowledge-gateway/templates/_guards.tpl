@@ -42,10 +42,11 @@
 {{- fail (printf "%s.url and %s.enabled=true exclude each other: unset the one, or switch the bundled service off" $name $name) -}}
 {{- end -}}
 {{- end -}}
-{{- range $name := list "gateway" "reranker" "embedding" -}}
+{{- include "knowledge.frontendGuards" . -}}
+{{- range $name := list "gateway" "reranker" "embedding" "frontend" -}}
 {{- range $key, $value := (index $values $name).config -}}
-{{- if has $key (list "AUTH_JWT_SECRET" "OPENSEARCH_PASSWORD" "RERANKER_API_KEY" "RERANK_API_KEY") -}}
-{{- fail (printf "%s.config.%s would stand in clear text in a ConfigMap: put it into a Secret and name that (auth.existingSecret, opensearch.existingSecret, reranker.existingSecret), or use %s.extraEnv with valueFrom" $name $key $name) -}}
+{{- if has $key (list "AUTH_JWT_SECRET" "OPENSEARCH_PASSWORD" "RERANKER_API_KEY" "RERANK_API_KEY" "FRONTEND_SESSION_SECRET" "OIDC_CLIENT_SECRET" "ANSWER_API_KEY") -}}
+{{- fail (printf "%s.config.%s would stand in clear text in a ConfigMap: put it into a Secret and name that (auth.existingSecret, opensearch.existingSecret, reranker.existingSecret, frontend.existingSecret), or use %s.extraEnv with valueFrom" $name $key $name) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -55,6 +56,30 @@
 {{- if and $component.enabled (or $component.autoscaling.enabled (gt (int $component.replicas) 1)) -}}
 {{- fail (printf "%s would run several replicas on one ReadWriteOnce volume, which binds them to one node: set models.volume.accessMode=ReadWriteMany, models.source=image, or one replica" $name) -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "knowledge.frontendGuards" -}}
+{{- $values := .Values -}}
+{{- $production := ne (dig "KNOWLEDGE_ENV" "production" $values.gateway.config) "development" -}}
+{{- if and $values.frontend.enabled $production -}}
+{{- if or (not $values.frontend.url) (not $values.frontend.existingSecret) (not (dig "OIDC_ISSUER" "" $values.frontend.config)) -}}
+{{- fail "frontend.url, frontend.existingSecret and frontend.config.OIDC_ISSUER are required in production: set them, or gateway.config.KNOWLEDGE_ENV=development to log in as a persona on a development cluster" -}}
+{{- end -}}
+{{- end -}}
+{{- if and $values.frontend.enabled (not $values.frontend.existingSecret) (or $values.frontend.autoscaling.enabled (gt (int $values.frontend.replicas) 1)) -}}
+{{- fail "frontend.existingSecret is required with more than one replica, which must read each other's sessions: set it, or frontend.replicas=1" -}}
+{{- end -}}
+{{- if $values.frontend.enabled -}}
+{{- include "knowledge.nests" (dict "inner" "gateway.config.SEARCH_DEADLINE_S" "innerS" (dig "SEARCH_DEADLINE_S" 30 $values.gateway.config) "outer" "frontend.config.GATEWAY_TIMEOUT_S" "outerS" (dig "GATEWAY_TIMEOUT_S" 35 $values.frontend.config)) -}}
+{{- end -}}
+{{- if $values.canary.enabled -}}
+{{- if or (not $values.canary.query) (not $values.canary.expect) -}}
+{{- fail "canary.query and canary.expect are required with canary.enabled: set them to a question and the id of the passage that answers it, or leave the canary off" -}}
+{{- end -}}
+{{- if and (not $values.canary.existingSecret) (or $production (not $values.auth.existingSecret)) -}}
+{{- fail "canary.existingSecret is required in production: set it to a Secret with a token that may see the passage; only a development gateway's own secret signs one" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
