@@ -98,7 +98,7 @@ test-observe: setup ## dashboards and alerts on a real Prometheus, traces throug
 e2e: setup .run/ca.crt .run/skaffold-config ## on a real cluster (E2E_KUBECONFIG, E2E_CONTEXT, E2E_LOAD_IMAGE): install, search, faults, policies, upgrades under load
 	@pytest -q -s tests/kubernetes
 
-dev: setup .run/ca.crt .run/skaffold-config ## skaffold dev: build, load, install, forward port 8000; an edited source file is live without a build
+dev: setup .run/ca.crt .run/skaffold-config ## skaffold dev: build, load, install, forward ports 8000 and 8090; an edited source file is live without a build
 	@tools="$$(python -m tests.parts.toolchain cluster)"; config="$$(python -m tests.parts.toolchain.docker)"; \
 	if [ -n "$$config" ]; then export DOCKER_CONFIG="$$config"; fi; export PATH="$$tools:$$PATH" SKAFFOLD_CONFIG=.run/skaffold-config SKAFFOLD_UPDATE_CHECK=false SKAFFOLD_INTERACTIVE=false; \
 	skaffold run --module opensearch && skaffold dev --module knowledge --port-forward=user
@@ -110,12 +110,12 @@ docs: setup ## write what is generated: the charts' READMEs and values schema, t
 
 images: setup ## the images of all services; prints their sizes (MODELS_EMBEDDING=, MODELS_RERANKER= leave the models out; IMAGE_ARGS go to docker build)
 	@config="$$(python -m tests.parts.toolchain.docker)"; if [ -n "$$config" ]; then export DOCKER_CONFIG="$$config"; fi; \
-	for service in gateway reranker embedding; do \
+	for service in gateway reranker embedding frontend; do \
 	  echo "building knowledge-$$service:$(IMAGE_TAG)"; \
 	  case $$service in reranker) models="$(MODELS_RERANKER)";; embedding) models="$(MODELS_EMBEDDING)";; *) models="";; esac; \
 	  DOCKER_BUILDKIT=1 docker build --quiet --target $$service --tag knowledge-$$service:$(IMAGE_TAG) --build-arg MODELS="$$models" \
 	    --build-arg VERSION=$(IMAGE_TAG) --build-arg REVISION="$$(git rev-parse HEAD)" $(IMAGE_ARGS) . >/dev/null; \
-	done; docker images --format '  {{.Repository}}:{{.Tag}}  {{.Size}}' | grep -E 'knowledge-(gateway|reranker|embedding):$(IMAGE_TAG)'
+	done; docker images --format '  {{.Repository}}:{{.Tag}}  {{.Size}}' | grep -E 'knowledge-(gateway|reranker|embedding|frontend):$(IMAGE_TAG)'
 
 image-test: setup ## the images as containers, by testcontainers: start, health, user, read-only root, what is in them, how they end
 	@IMAGE_TAG=$(IMAGE_TAG) pytest -m images tests/images tests/integration

@@ -47,6 +47,12 @@ IMAGES = (
     ),
     Image("knowledge-reranker", 8081, 340, model="ms-marco-minilm-l12-v2"),
     Image("knowledge-embedding", 8080, 450, model="multilingual-e5-small"),
+    Image(
+        "knowledge-frontend",
+        8090,
+        150,
+        {"KNOWLEDGE_ENV": "development", "AUTH_JWT_SECRET": "x" * 32, "GATEWAY_URL": "http://127.0.0.1:8000"},
+    ),
 )
 
 

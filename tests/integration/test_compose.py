@@ -11,16 +11,18 @@ import pytest
 import yaml
 
 from embedding.settings import EmbeddingSettings
+from frontend.settings import GROUPS as FRONTEND_GROUPS
 from knowledge.settings import GROUPS
 from reranker.settings import RerankSettings
 from tests.parts.opensearch.container import IMAGE
 
 FILE = Path("compose.yaml")
-OWN = ("gateway", "reranker", "embedding")
+OWN = ("gateway", "reranker", "embedding", "frontend")
 SETTINGS = {
     "gateway": set[str]().union(*(group.names() for group in GROUPS)),
     "reranker": RerankSettings.names(),
     "embedding": EmbeddingSettings.names(),
+    "frontend": set[str]().union(*(group.names() for group in FRONTEND_GROUPS)),
 }
 
 

@@ -19,6 +19,7 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(3600)]
 
 QUESTION = "Meine unteren Blätter werden gelb, die oberen sind noch grün. Was fehlt?"
 LOAD_S = 600
+COMPONENTS = ("gateway", "reranker", "embedding", "frontend")
 KINDS = (
     "deployments,services,configmaps,secrets,serviceaccounts,jobs,pods,networkpolicies.networking.k8s.io,"
     "horizontalpodautoscalers.autoscaling,poddisruptionbudgets.policy"
@@ -32,7 +33,7 @@ def test_a_fresh_install_answers(cluster: Cluster) -> None:
     assert answer["ranking"] == "reranked"
     # The small reranker knows English: what it makes of the order is not this test's business.
     assert any("Stickstoff" in one["title"] and one["hybrid_rank"] <= 3 for one in answer["results"])
-    for component in ("gateway", "reranker", "embedding"):
+    for component in COMPONENTS:
         for pod in cluster.pods(component):
             assert [one["restartCount"] for one in pod["status"]["containerStatuses"]] == [0]
 
@@ -97,11 +98,14 @@ def test_network_policies_hold(cluster: Cluster) -> None:
     with step("allowed and forbidden connections"):
         for host, port in ((reranker, 8081), (embedding, 8080), ("opensearch-dev", 9200)):
             until(partial(_reaches, cluster, "gateway", host, port), f"gateway to {host}", 30)
+        until(partial(_reaches, cluster, "frontend", gateway, 8000), "frontend to gateway", 30)
         for component, host, port in (
             ("reranker", "opensearch-dev", 9200),
             ("embedding", gateway, 8000),
             ("embedding", reranker, 8081),
             ("gateway", "kubernetes.default.svc", 443),
+            ("frontend", "opensearch-dev", 9200),
+            ("frontend", reranker, 8081),
         ):
             assert not _reaches(cluster, component, host, port), f"{component} reaches {host}"
 
@@ -149,7 +153,7 @@ def load(cluster: Cluster) -> Iterator[None]:
 
 def test_an_upgrade_and_its_rollback_go_unnoticed(cluster: Cluster) -> None:
     """Every component gets new pods while searches go on."""
-    changed = [part for name in ("gateway", "reranker", "embedding") for part in ("--set", f"{name}.podAnnotations.round=two")]
+    changed = [part for name in COMPONENTS for part in ("--set", f"{name}.podAnnotations.round=two")]
     where = ("--namespace", cluster.namespace, "--wait", "--timeout", "10m")
     with step("helm upgrade under load"), load(cluster):
         cluster.run("helm", "upgrade", RELEASE, "charts/knowledge-gateway", "--reuse-values", *changed, *where)
@@ -162,14 +166,14 @@ def test_killed_pods_go_unnoticed(cluster: Cluster) -> None:
     cluster.kubectl("scale", f"deployment/{cluster.component('gateway')}", "--replicas=2")
     cluster.rolled_out("gateway")
     with step("pods deleted under load"), load(cluster):
-        for component in ("gateway", "reranker", "embedding"):
+        for component in COMPONENTS:
             cluster.kubectl("delete", "pod", cluster.pods(component)[0]["metadata"]["name"], "--wait=true")
             cluster.rolled_out(component)
 
 
 def test_memory_stays_within_its_limits(cluster: Cluster) -> None:
     """Nothing was killed for memory in all this."""
-    for component in ("gateway", "reranker", "embedding"):
+    for component in COMPONENTS:
         for pod in cluster.pods(component):
             for one in pod["status"]["containerStatuses"]:
                 assert one.get("lastState", {}).get("terminated", {}).get("reason") != "OOMKilled"
