@@ -18,8 +18,9 @@ COMMANDS = {
     "knowledge-embedding": ("knowledge-embedding",),
     "knowledge-reranker": ("knowledge-reranker",),
     "knowledge-gateway": ("knowledge", "serve"),
+    "knowledge-frontend": ("knowledge-frontend",),
 }
-PORTS = {"knowledge-gateway": 8000, "knowledge-embedding": 8080, "knowledge-reranker": 8081}
+PORTS = {"knowledge-gateway": 8000, "knowledge-embedding": 8080, "knowledge-reranker": 8081, "knowledge-frontend": 8090}
 STOP_S = 15.0
 POLL_S = 0.1
 LOG_TAIL_LINES = 15
@@ -27,6 +28,7 @@ LOG_TAIL_LINES = 15
 FOREIGN_PREFIXES = (
     *("AUTH_", "RERANK", "EMBEDD", "OPENSEARCH_", "SEARCH_", "RETRIEVAL_", "RRF_", "KNOWLEDGE_", "OTEL_", "TEXT_FIELDS"),
     *("FILTERABLE_", "CONFIG_FILE", "MODEL_CACHE_DIR", "HOST", "PORT", "LOG_LEVEL", "GATEWAY_"),
+    *("FRONTEND_", "OIDC_", "ANSWER_", "PROMETHEUS_URL", "TRACES_"),
 )
 
 

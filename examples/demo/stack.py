@@ -1,4 +1,4 @@
-"""The demo's three services together: their settings, the corpus brought in, and the state that `make up` leaves behind."""
+"""The demo's services together: their settings, the corpus brought in, and the state that `make up` leaves behind."""
 
 import hashlib
 import json
@@ -7,7 +7,7 @@ import secrets
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,8 +38,13 @@ class Stack:
         """Where to ask."""
         return self.services["knowledge-gateway"].url
 
+    @property
+    def pages_url(self) -> str:
+        """Where people look."""
+        return self.services["knowledge-frontend"].url
+
     def stop(self) -> None:
-        """End all services, the gateway first."""
+        """End all services, the pages first."""
         for service in reversed(self.services.values()):
             service.stop()
 
@@ -51,8 +56,16 @@ class Stack:
         wait_ready(self.services[name])
 
 
-def bring_up(corpus: Path, say: Callable[[str], None], *, detached: bool = False) -> Stack:
+def bring_up(
+    corpus: Path, say: Callable[[str], None], *, detached: bool = False, more: Mapping[str, Mapping[str, str]] | None = None
+) -> Stack:
     """Fetch the model, start everything, bring the corpus in.
+
+    Args:
+        corpus: a folder of documents.
+        say: is told of each step.
+        detached: whether the services outlive this process.
+        more: further settings by the service's name.
 
     Raises:
         DemoFailed, ServiceFailed: with the reason.
@@ -65,6 +78,7 @@ def bring_up(corpus: Path, say: Callable[[str], None], *, detached: bool = False
     stack = Stack({}, _settings(corpus))
 
     def launch(name: str, settings: dict[str, str]) -> Service:
+        settings = {**settings, **(more or {}).get(name, {})}
         service = start(name, settings, folder, port=choose_port(PORTS[name]), detached=detached)
         stack.services[name] = service
         say(f"{name} on {service.url}")
@@ -81,6 +95,8 @@ def bring_up(corpus: Path, say: Callable[[str], None], *, detached: bool = False
         gateway = launch("knowledge-gateway", stack.settings)
         stack.settings["GATEWAY_URL"] = gateway.url
         wait_ready(gateway)
+        pages = ("KNOWLEDGE_ENV", "AUTH_JWT_SECRET", "GATEWAY_URL")
+        wait_ready(launch("knowledge-frontend", {name: stack.settings[name] for name in pages}))
         _write_dotenv(stack.settings)
     except BaseException:  # Ctrl-C too: nothing that was started may stay behind
         stack.stop()

@@ -81,6 +81,9 @@ class Tour:
         for name, service in self._stack.services.items():
             print(f"{name:20} {service.url}")
         print(f"{'API description':20} {self._stack.gateway_url}/openapi.json")
+        for page, path in (("chat", "/"), ("glossary", "/glossary"), ("inspector", "/inspector"), ("fallback console", "/console")):
+            print(f"{page:20} {self._stack.pages_url}{path}")
+        print("(the pages ask for a persona: the reader sees the plants, the platform engineer the inspector too)")
         print(f"\ntoken (one day, role reader): {self._token}\n")
         body = json.dumps({"query": QUESTION}, ensure_ascii=False)
         print(f"curl -s {self._stack.gateway_url}/search -H 'Authorization: Bearer {self._token}' \\")
