@@ -82,7 +82,13 @@ class Cluster:
     @contextmanager
     def forwarded(self, component: str, port: int) -> Iterator[str]:
         """A component's Service on a port of the loopback."""
-        command = ["kubectl", "--namespace", self.namespace, "port-forward", f"service/{self.component(component)}", f":{port}"]
+        with self.forwarded_service(self.component(component), port) as url:
+            yield url
+
+    @contextmanager
+    def forwarded_service(self, name: str, port: int) -> Iterator[str]:
+        """A Service of the namespace on a port of the loopback."""
+        command = ["kubectl", "--namespace", self.namespace, "port-forward", f"service/{name}", f":{port}"]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=dict(self.environment))
         try:
             assert process.stdout is not None

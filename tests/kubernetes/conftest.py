@@ -16,8 +16,6 @@ import pytest
 
 from tests.kubernetes.cluster import Cluster, connect, until
 
-OPENSEARCH_IMAGE = "knowledge-test-opensearch:3.5.0"
-
 
 @contextmanager
 def step(what: str) -> Iterator[None]:
@@ -33,12 +31,14 @@ def cluster() -> Iterator[Cluster]:
     """A namespace of our own with OpenSearch and the release in it; both are gone afterwards."""
     made = connect(f"kgtest-{uuid4().hex[:8]}", os.environ)
     try:
-        with step("OpenSearch's image"):
-            _load_opensearch(made)
-        with step("skaffold run, OpenSearch"):
+        with step("the images of OpenSearch and Jaeger"):
+            for name in ("opensearch", "jaeger"):
+                _load(made, name)
+        with step("skaffold run, OpenSearch and Jaeger"):
             made.run("skaffold", "run", "--module", "opensearch")
-        with step("skaffold run, gateway and model services"):
-            made.run("skaffold", "run", "--module", "knowledge")
+            made.run("skaffold", "run", "--module", "observability")
+        with step("skaffold run, gateway, model services and pages"):
+            made.run("skaffold", "run", "--module", "knowledge", "--profile", "traces")
         with step("the Job ingests"):
             until(lambda: any(job["status"].get("succeeded") for job in made.objects("jobs")), "the ingestion Job to end well")
         yield made
@@ -47,10 +47,10 @@ def cluster() -> Iterator[Cluster]:
             made.run("kubectl", "delete", "namespace", made.namespace, "--wait=true", "--ignore-not-found", status=None)
 
 
-def _load_opensearch(cluster: Cluster) -> None:
-    """The chart's default image cannot be pulled everywhere: build one from what the tests' own node is made of."""
-    subprocess.run([sys.executable, "-m", "tests.e2e.images", "opensearch"], check=True, capture_output=True)
+def _load(cluster: Cluster, name: str) -> None:
+    """The charts' default images cannot be pulled everywhere: build one from what the tests' own parts are made of."""
+    built = subprocess.run([sys.executable, "-m", "tests.e2e.images", name], check=True, capture_output=True, text=True)
     with TemporaryDirectory(prefix="kgtest-") as folder:
-        archive = f"{folder}/opensearch.tar"
-        cluster.run("docker", "save", "--output", archive, OPENSEARCH_IMAGE)
+        archive = f"{folder}/{name}.tar"
+        cluster.run("docker", "save", "--output", archive, built.stdout.strip())
         cluster.run(*shlex.split(cluster.environment["E2E_LOAD_IMAGE"]), archive)

@@ -14,6 +14,7 @@ import pytest
 
 from tests.kubernetes.cluster import RELEASE, ROOT, Cluster, until
 from tests.kubernetes.conftest import step
+from tests.parts.browser import browser
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.timeout(3600)]
 
@@ -45,6 +46,29 @@ def test_helm_test_runs_the_doctor(cluster: Cluster) -> None:
     assert re.search(r"Phase:\s+Succeeded", said)
 
 
+def _fallbacks(cluster: Cluster) -> list[str]:
+    """The reasons of the traced searches that fell back within the last hour."""
+    tags = json.dumps({"reranker_fallback": "true"})
+    with cluster.forwarded_service("observability-dev", 16686) as url:
+        parameters = {"service": "knowledge-gateway", "tags": tags, "lookback": "1h", "limit": "100"}
+        found = httpx.get(f"{url}/api/traces", params=parameters, timeout=30, trust_env=False).raise_for_status().json()["data"] or []
+    spans = [span for trace in found for span in trace["spans"]]
+    return [tag["value"] for span in spans for tag in span["tags"] if tag["key"] == "reranker.fallback.reason"]
+
+
+def test_the_pages_search(cluster: Cluster) -> None:
+    """Through the frontend's Service, in a browser: a persona asks, and the order is the reranked one."""
+    with step("a search in a browser"), cluster.forwarded("frontend", 8090) as url, browser(locale="en-GB") as context:
+        page = context.new_page()
+        page.goto(f"{url}/login")
+        page.click("#persona-reader")
+        page.wait_for_selector("#question")
+        page.fill("#question", QUESTION)
+        page.click("#send")
+        page.get_by_text("reranked", exact=True).first.wait_for(timeout=60_000)
+        assert page.get_by_text("Stickstoffmangel").count() > 0
+
+
 def test_a_missing_reranker_shows_everywhere(cluster: Cluster) -> None:
     """Hybrid order in the answer, with the reason in the answer, the metric and the log."""
     reranker = f"deployment/{cluster.component('reranker')}"
@@ -58,6 +82,8 @@ def test_a_missing_reranker_shows_everywhere(cluster: Cluster) -> None:
         assert "reranker_fallbacks_total{" in _metrics(url)
     logged = "".join(cluster.kubectl("logs", pod["metadata"]["name"]) for pod in cluster.pods("gateway"))
     assert "reranker.fallback" in logged
+    with step("found in the trace store"):
+        until(lambda: answer["rerank"]["reason"] in _fallbacks(cluster), "a trace of the fallback, with its reason", 60)
     with step("and back"):
         cluster.kubectl("scale", reranker, "--replicas=1")
         cluster.rolled_out("reranker")

@@ -1,4 +1,4 @@
-"""Build an image that cannot be pulled here, and print its name: `python -m tests.e2e.images opensearch`."""
+"""Build an image that cannot be pulled here, and print its name: `python -m tests.e2e.images opensearch`, or `jaeger`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 
-from tests.e2e.images import opensearch
+from tests.e2e.images import jaeger, opensearch
 from tests.parts import MissingPart, say
 
-BUILDERS = {"opensearch": opensearch.build}
+BUILDERS = {"jaeger": jaeger.build, "opensearch": opensearch.build}
 
 
 def main() -> int:
