@@ -30,7 +30,7 @@ export function stackedBars({ times, series, step_s: step }) {
   const every = Math.ceil(times.length / 6);
   const labels = times.map((at, index) => (index % every === 0 ? svg("text", { x: LEFT + index * slot, y: HEIGHT - 6 }, shortClock(at - step)) : null));
   const chart = svg("svg", { class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": t("console.chart") }, lines, bars, labels);
-  const place = h("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": t("console.over_time") }, chart);
+  const place = h("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": t("console.over_time") }, chart);
   // What is latest is looked at first, where the screen is too narrow for all of it.
   requestAnimationFrame(() => { place.scrollLeft = place.scrollWidth; });
   return [place, legend(reasons, series), asTable(times, reasons, series, step)];

@@ -40,7 +40,7 @@ class Turn {
 
   show(answer, { final, animate }) {
     this.element.dataset.state = final ? stateOf(answer) : "pending";
-    this.badge.replaceChildren(badge(answer));
+    this.badge.replaceChildren(...(answer.results.length ? [badge(answer)] : []));
     this.found(answer.results.length ? plural("chat.found", answer.results.length) : t("chat.nothing"));
     const nothing = answer.results.length === 0 && !(answer.degraded ?? []).includes("no_permissions");
     this.notes.replaceChildren(...degradedNotes(answer), ...(nothing && final ? [h("p", { class: "note" }, t("chat.nothing.hint"))] : []));

@@ -54,7 +54,7 @@ function show(answer, term, final) {
   arrange(byId("others"), others, words, "other", { final });
   byId("threshold").replaceChildren(final ? sentence(answer, parts) : "");
   if (final && parts.weak.length) byId("threshold").append(" ", reveal(answer, term, parts));
-  if (final && answer.results.length === 0) byId("state").append(h("p", { class: "note" }, t("glossary.nothing")));
+  if (final && parts.shown.length === 0) byId("state").append(h("p", { class: "note" }, t("glossary.nothing")));
 }
 
 function reveal(answer, term, { shown, weak }) {

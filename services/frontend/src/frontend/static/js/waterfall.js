@@ -39,7 +39,7 @@ export function waterfallSection(receipt, answer) {
   const sentence = deadline === null ? "" : t(inside ? "waterfall.deadline" : "waterfall.deadline.far", { deadline: duration(deadline), took: duration(end) });
   return h("section", { class: "card", id: "waterfall", "aria-labelledby": "waterfall-title" },
     h("h2", { id: "waterfall-title" }, t("waterfall.title")), h("p", { class: "note" }, sentence),
-    h("div", { class: "scroller", tabindex: "0", role: "region", "aria-labelledby": "waterfall-title" }, h("table", { class: "waterfall" },
+    h("div", { class: "scroller", tabindex: "0", role: "group", "aria-labelledby": "waterfall-title" }, h("table", { class: "waterfall" },
       h("thead", {}, h("tr", {}, h("th", { scope: "col" }, t("waterfall.stage")), h("th", { scope: "col" }, t("waterfall.when")),
         h("th", { scope: "col", class: "number" }, t("waterfall.took")), h("th", { scope: "col", class: "number" }, t("waterfall.left")))),
       h("tbody", {}, stages.map((stage) => row(stage, scale, deadlineAt))))));

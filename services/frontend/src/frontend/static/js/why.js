@@ -25,6 +25,7 @@ function sentences(result, answer) {
   if (scores.similarity !== null) said.push(t("why.similarity", { value: number(scores.similarity, 3) }));
   if (scores.bm25 !== null) said.push(t("why.bm25", { value: number(scores.bm25, 2) }));
   if (result.matched_identifiers?.length) said.push(t("why.identifiers", { identifiers: result.matched_identifiers.join(", ") }));
+  if (result.matched_identifiers?.some((one) => answer.receipt?.identifiers?.strong?.includes(one))) said.push(t("why.tier"));
   said.push(t("why.fused", { rank: number(result.hybrid_rank), value: number(scores.rrf, 4) }));
   if (scores.rerank !== null) said.push(t("why.rerank", { value: number(scores.rerank, 3) }));
   else if (answer.ranking !== "hybrid") said.push(t("why.unscored"));
