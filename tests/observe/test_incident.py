@@ -24,7 +24,8 @@ def incident(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Incident]:
     """All of it, once; Prometheus still answers afterwards."""
     folder = tmp_path_factory.mktemp("kgtest-incident")
     rules = chart.rules({"evaluationInterval": "1s", "alerts": ALERTS})
-    with running_services(folder) as services, prometheus.running(folder, services.targets, rules) as server:
+    with running_services(folder) as services, prometheus.running(folder, rules) as server:
+        server.scrape(services.targets)
         yield play(services, server)
 
 

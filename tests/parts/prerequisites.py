@@ -57,6 +57,12 @@ PREREQUISITES = (
         lambda environ: _command("go")(environ) or all(_command(name)(environ) for name in CHART),
         f"Go 1.24+, which builds them once; or put {', '.join(CHART)} on PATH, at the versions in tests/parts/toolchain/catalogue.py",
     ),
+    Prerequisite(
+        "Prometheus",
+        "make test, make observe",
+        lambda environ: all(_command(name)(environ) for name in ("prometheus", "promtool")),
+        "Debian: apt-get install prometheus; macOS: brew install prometheus",
+    ),
 )
 
 

@@ -9,7 +9,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +36,20 @@ def tool(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Prometheus:
-    """A running one."""
+    """A running one: its address, and the file that says what it scrapes."""
 
     url: str
+    targets: Path
+
+    def scrape(self, services: Mapping[str, str]) -> None:
+        """Scrape these services (URL by name) from now on, with the labels that they would have in a cluster."""
+        groups = [
+            {"targets": [urllib.parse.urlsplit(url).netloc], "labels": {"namespace": NAMESPACE, "service": name, "pod": f"{name}-0"}}
+            for name, url in services.items()
+        ]
+        fresh = self.targets.with_suffix(".new")
+        fresh.write_text(json.dumps(groups))
+        fresh.replace(self.targets)
 
     def query(self, expr: str) -> list[Sample]:
         """The samples at this moment."""
@@ -60,34 +71,23 @@ class Prometheus:
 
 
 @contextmanager
-def running(
-    folder: Path, targets: Mapping[str, str], rules: Mapping[str, Any], *, interval: str = "1s", port: int = 0
-) -> Iterator[Prometheus]:
-    """Scrape `targets` (URL by the service's name) and evaluate `rules` every `interval`.
+def running(folder: Path, rules: Mapping[str, Any], *, interval: str = "1s", port: int = 0) -> Iterator[Prometheus]:
+    """Evaluate `rules`, and scrape what it is told to, every `interval`.
 
     Raises:
         MissingPart, ServerFailed: with the reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "rules.yml").write_text(yaml.safe_dump(dict(rules)))
-    jobs = [
-        {
-            "job_name": service,
-            "static_configs": [
-                {
-                    "targets": [urllib.parse.urlsplit(url).netloc],
-                    "labels": {"namespace": NAMESPACE, "service": service, "pod": f"{service}-0"},
-                }
-            ],
-        }
-        for service, url in targets.items()
-    ]
+    server = Prometheus("", folder / "targets.json")
+    server.scrape({})
     settings = {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval}
+    job = {"job_name": "knowledge", "file_sd_configs": [{"files": [str(server.targets)]}]}
     configuration = folder / "prometheus.yml"
-    configuration.write_text(yaml.safe_dump({"global": settings, "rule_files": [str(folder / "rules.yml")], "scrape_configs": jobs}))
+    configuration.write_text(yaml.safe_dump({"global": settings, "rule_files": [str(folder / "rules.yml")], "scrape_configs": [job]}))
     # A relative path lies in the server's own folder, which goes away with it.
     command = [tool("prometheus"), f"--config.file={configuration}", "--storage.tsdb.path=data", f"--web.listen-address=127.0.0.1:{port}"]
-    with serving("prometheus", command, folder, os.environ) as server:
-        address = server.said(r'msg="Listening on" address=(\S+)')
-        server.said(r"(Server is ready to receive web requests)")
-        yield Prometheus(f"http://{address}")
+    with serving("prometheus", command, folder, os.environ) as process:
+        address = process.said(r'msg="Listening on" address=(\S+)')
+        process.said(r"(Server is ready to receive web requests)")
+        yield replace(server, url=f"http://{address}")

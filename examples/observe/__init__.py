@@ -1,0 +1,1 @@
+"""Prometheus, Jaeger and a collector beside the demo's services: `make observe`."""
