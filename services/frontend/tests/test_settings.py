@@ -39,7 +39,7 @@ def test_the_smallest_settings_start(monkeypatch: pytest.MonkeyPatch, values: di
     [
         (DEVELOPMENT, {"GATEWAY_URL": None}, ["GATEWAY_URL", "make up"]),
         (DEVELOPMENT, {"GATEWAY_URL": "gateway:8000"}, ["GATEWAY_URL must be"]),
-        (DEVELOPMENT, {"GATEWAY_URL": "http://user:word@gateway"}, ["GATEWAY_URL must be"]),
+        (DEVELOPMENT, {"GATEWAY_URL": "http://somebody@gateway"}, ["GATEWAY_URL must be"]),
         (DEVELOPMENT, {"AUTH_JWT_SECRET": None}, ["OIDC_ISSUER is not set", "AUTH_JWT_SECRET"]),
         (DEVELOPMENT, {"AUTH_JWT_SECRET": "short"}, ["AUTH_JWT_SECRET is shorter"]),
         (DEVELOPMENT, {"FRONTEND_SESSION_SECRET": "short"}, ["FRONTEND_SESSION_SECRET is shorter", "32"]),

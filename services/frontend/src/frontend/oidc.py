@@ -26,7 +26,13 @@ ALGORITHMS = ("RS256", "PS256", "ES256", "EdDSA")
 LEEWAY_S = 30
 MAX_TOKEN_CHARS = 8192
 """What fits into cookies, with the rest of a session."""
-FAILURES = (AuthlibBaseError, JoseError, jwt.PyJWTError, httpx2.HTTPError, ValueError, KeyError, TypeError, RuntimeError)
+
+
+class Untrusted(Exception):
+    """What the provider said does not hold, for a reason of our own; the message is a fixed sentence."""
+
+
+FAILURES = (Untrusted, AuthlibBaseError, JoseError, jwt.PyJWTError, httpx2.HTTPError, ValueError, KeyError, TypeError, RuntimeError)
 
 log = structlog.get_logger(SERVICE)
 
@@ -85,7 +91,7 @@ class OidcLogin:
             about, access = token["userinfo"], str(token["access_token"])
             claims = await self._access_claims(access)
             if claims["sub"] != about["sub"]:
-                raise ValueError("the two tokens name different subjects")
+                raise Untrusted("the two tokens name different subjects")
             return self._person(about, access, claims)
         except FAILURES as error:
             raise _refused("login_failed", error, 403) from error
@@ -105,16 +111,16 @@ class OidcLogin:
     def _person(self, about: dict[str, Any], access: str, claims: dict[str, Any]) -> Person:
         roles = claims.get(self._settings.auth_roles_claim, [])
         if not isinstance(roles, list) or not all(isinstance(role, str) for role in roles):
-            raise ValueError("the roles are no list of strings")
+            raise Untrusted("the roles are no list of strings")
         if len(access) + sum(map(len, roles)) > MAX_TOKEN_CHARS:
-            raise ValueError("the access token is too large for a cookie")
+            raise Untrusted("the access token is too large for a cookie")
         name = next((about[key] for key in ("name", "preferred_username", "email") if about.get(key)), claims["sub"])
         return Person(subject=str(claims["sub"]), name=str(name)[:80], roles=tuple(roles), token=access, expires=float(claims["exp"]))
 
     async def _metadata(self) -> dict[str, Any]:
         metadata: dict[str, Any] = await self._provider.load_server_metadata()
         if str(metadata.get("issuer")).rstrip("/") != self._settings.oidc_issuer.rstrip("/"):
-            raise ValueError("the provider names another issuer")
+            raise Untrusted("the provider names another issuer")
         offered = metadata.get("id_token_signing_alg_values_supported") or ["RS256"]
         # Never `none`, whatever the provider offers, and nothing with a shared secret.
         metadata["id_token_signing_alg_values_supported"] = [name for name in offered if name in ALGORITHMS]
@@ -141,10 +147,11 @@ class OidcLogin:
             for key in found.keys:
                 if kid in (None, key.key_id):
                     return key
-        raise ValueError("the access token's key is not among the provider's")
+        raise Untrusted("the access token's key is not among the provider's")
 
 
 def _refused(code: str, error: Exception, status: int) -> Problem:
-    # The class alone: a message may hold a token, or what the provider put into the address.
-    log.warning("login.refused", code=code, error=type(error).__name__, reason=str(error) if type(error) is ValueError else None)
+    # Of other errors the class alone: a message may hold a token, or what the provider put into the address.
+    reason = str(error) if isinstance(error, Untrusted) else type(error).__name__
+    log.warning("login.refused", code=code, reason=reason)
     return Problem(status, code, "The login did not succeed. Try again; if it stays so, the log says at what it failed.")
