@@ -53,6 +53,15 @@ def test_the_service_is_named_with_its_version() -> None:
     assert (found["service.name"], found["service.version"]) == ("the-service", "0.1.0")
 
 
+def test_two_replicas_are_told_apart_and_the_users_own_name_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`service.instance.id`: made up for each process, unless OTEL_RESOURCE_ATTRIBUTES has one."""
+    one, other = (set_up_telemetry("s", DISTRIBUTION).tracer_provider.resource.attributes["service.instance.id"] for _ in range(2))
+    assert one != other
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "service.instance.id=pod-7,deployment.environment.name=production")
+    found = set_up_telemetry("s", DISTRIBUTION).tracer_provider.resource.attributes
+    assert (found["service.instance.id"], found["deployment.environment.name"]) == ("pod-7", "production")
+
+
 def test_nothing_is_installed_globally() -> None:
     """Two apps in one process do not share providers."""
     one, other = set_up_telemetry("a", DISTRIBUTION), set_up_telemetry("b", DISTRIBUTION)

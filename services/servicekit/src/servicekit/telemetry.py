@@ -5,13 +5,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
+from uuid import uuid4
 
 from fastapi import FastAPI
 from opentelemetry.exporter.prometheus import PrometheusMetricReader
 from opentelemetry.metrics import Meter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
-from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.resources import SERVICE_INSTANCE_ID, SERVICE_NAME, SERVICE_VERSION, OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import Span, Tracer
@@ -56,7 +57,7 @@ def set_up_telemetry(service: str, distribution: str, *, readers: Sequence[Metri
 
     OTLP exporters are created only if an `OTEL_EXPORTER_OTLP_*` endpoint is set: by default nothing leaves the machine.
     """
-    resource = Resource.create({SERVICE_NAME: service, SERVICE_VERSION: version(distribution)})
+    resource = _resource(service, distribution)
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     all_readers: list[Any] = [PrometheusMetricReader(registry=registry, scope_info_enabled=False), *readers]
@@ -68,6 +69,14 @@ def set_up_telemetry(service: str, distribution: str, *, readers: Sequence[Metri
         tracer_provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
         all_readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
     return Telemetry(tracer_provider, MeterProvider(all_readers, resource), registry)
+
+
+def _resource(service: str, distribution: str) -> Resource:
+    """Who tells; namespace, environment and another instance id come with OTEL_RESOURCE_ATTRIBUTES."""
+    own = {SERVICE_NAME: service, SERVICE_VERSION: version(distribution)}
+    if SERVICE_INSTANCE_ID not in OTELResourceDetector().detect().attributes:
+        own[SERVICE_INSTANCE_ID] = str(uuid4())
+    return Resource.create(own)
 
 
 def instrument(app: FastAPI, telemetry: Telemetry, on_request: Callable[[Span, Mapping[str, Any]], None] | None = None) -> None:
