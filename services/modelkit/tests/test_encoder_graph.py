@@ -12,7 +12,7 @@ from modelkit.convert_e5 import convert, quantise, read_weights
 from modelkit.cpu import Cpus
 from modelkit.encoder_graph import Shape, write_encoder
 from modelkit.errors import ConversionError
-from modelkit.session import OnnxModel
+from modelkit.session import OnnxModel, RunFailed, RunTerminated
 
 HIDDEN, HEADS, WIDE, VOCABULARY, POSITIONS, LAYERS = 32, 4, 64, 50, 20, 2
 ONE = Cpus(1, quota_limited=True)
@@ -112,8 +112,18 @@ def test_a_run_can_be_ended_from_outside(tmp_path: Path) -> None:
     model = OnnxModel(tmp_path / "model.onnx", ONE)
     options = model.run_options()
     options.terminate = True
-    with pytest.raises(Exception, match="terminate"):  # the runtime has no public class for it
+    with pytest.raises(RunTerminated):
         model.run(IDS, TYPES, options)
+    assert np.isfinite(model.run(IDS, TYPES)).all()
+
+
+def test_a_run_that_the_runtime_refuses_is_told_from_a_bug(tmp_path: Path) -> None:
+    """An id that the model has no vector for; the message does not hold it."""
+    write_encoder(tmp_path / "model.onnx", _weights(np.random.default_rng(5)), Shape(LAYERS, HEADS))
+    model = OnnxModel(tmp_path / "model.onnx", ONE)
+    with pytest.raises(RunFailed, match="InvalidArgument") as caught:
+        model.run(IDS + 987_654, TYPES)
+    assert "987" not in str(caught.value)
     assert np.isfinite(model.run(IDS, TYPES)).all()
 
 

@@ -92,6 +92,18 @@ def test_a_gate_is_left_however_the_request_ends() -> None:
         assert gate.inside == 1
 
 
+def test_a_gate_is_as_wide_as_what_is_inside_may_hold() -> None:
+    """A single large one comes in alone, and nothing beside it."""
+    gate = Gate(9, max_size=10)
+    with gate.entered(lambda: 100, 50), pytest.raises(NotServed), gate.entered(lambda: 100, 1):
+        pass
+    with gate.entered(lambda: 100, 5), gate.entered(lambda: 100, 5):
+        assert (gate.inside, gate.size) == (2, 10)
+        with pytest.raises(NotServed), gate.entered(lambda: 100, 1):
+            pass
+    assert (gate.inside, gate.size) == (0, 0)
+
+
 def test_what_loads_is_not_there_before() -> None:
     """And is afterwards."""
     release = threading.Event()

@@ -9,12 +9,13 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from modelkit import ensure, usable_cpus
+from modelkit import Encoder, ensure, usable_cpus
 from reranker.app import create_app
+from reranker.cache import PassageCache
+from reranker.cost import CostModel
 from reranker.fake import FakeScorer, ManualClock
-from reranker.pace import Pace
 from reranker.scheduler import Observer, Scheduler
-from reranker.scorer import Scorer, open_scorer
+from reranker.scorer import LateInteractionScorer, Scorer, open_scorer
 from reranker.settings import RerankSettings
 
 
@@ -56,7 +57,7 @@ def start_app() -> StartApp:
         scorer = FakeScorer(clock, **fake)
 
         def load(_: RerankSettings, observer: Observer) -> Scheduler:
-            return Scheduler(scorer, workers, Pace(scorer.seconds_per_token), observer, clock)
+            return Scheduler(scorer, workers, CostModel(scorer.seconds_per_token), observer, clock)
 
         settings = RerankSettings(rerank_model="ms-marco-minilm-l12-v2", **options)
         app = create_app(settings, pytest.fail, load=load, clock=clock)
@@ -79,6 +80,12 @@ def minilm() -> Scorer:
 
 
 @pytest.fixture(scope="session")
-def late_interaction() -> Scorer:
-    """MaxSim on E5."""
-    return open_scorer(ensure("multilingual-e5-small"), usable_cpus())
+def e5() -> Encoder:
+    """multilingual-e5-small."""
+    return Encoder(ensure("multilingual-e5-small"), usable_cpus())
+
+
+@pytest.fixture(scope="session")
+def late_interaction(e5: Encoder) -> Scorer:
+    """MaxSim on E5; remembers no passage."""
+    return LateInteractionScorer(e5, PassageCache(0))

@@ -5,8 +5,8 @@ import pytest
 
 from modelkit import DamagedFileError, UnavailableError
 from reranker.app import create_app, load_scheduler, model_spec
+from reranker.cost import CostModel
 from reranker.fake import FakeScorer, ManualClock
-from reranker.pace import Pace
 from reranker.scheduler import Observer, Scheduler
 from reranker.settings import RerankSettings
 from servicekit.settings import ConfigurationError
@@ -55,7 +55,7 @@ async def test_late_interaction_says_so() -> None:
 
     def load(_: RerankSettings, observer: Observer) -> Scheduler:
         clock = ManualClock()
-        return Scheduler(FakeScorer(clock), 1, Pace(), observer, clock)
+        return Scheduler(FakeScorer(clock), 1, CostModel(), observer, clock)
 
     app = create_app(RerankSettings(rerank_model="multilingual-e5-small"), pytest.fail, load=load)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://reranker") as client:

@@ -167,7 +167,7 @@ async def test_too_many_requests_are_sent_away_at_once(start_app: StartApp) -> N
         return float(release.wait(20))
 
     async with start_app(workers=MAX_IN_FLIGHT, score=score) as running:
-        held = [asyncio.create_task(running.rerank(documents=["a"])) for _ in range(MAX_IN_FLIGHT)]
+        held = [asyncio.create_task(running.rerank(documents=[f"a{n}"])) for n in range(MAX_IN_FLIGHT)]
         for _ in held:
             assert await asyncio.to_thread(started.acquire, timeout=20)
         response = await running.rerank(documents=["a"])

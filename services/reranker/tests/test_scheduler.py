@@ -1,109 +1,341 @@
-"""The scheduler alone: turns, failures, what waits."""
+"""The scheduler alone, on a scorer without a model: turns, merging, the cache, deadlines, cancellation, what is refused."""
 
 import asyncio
+import math
 import threading
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
-from modelkit import Deadline
-from reranker.fake import FakeScorer, ManualClock
-from reranker.pace import Pace
+from modelkit import Deadline, NotServed
+from modelkit.session import RunFailed
+from reranker.cache import ScoreCache, score_cache
+from reranker.cost import CostModel
+from reranker.fake import FakeScorer, ManualClock, Score
+from reranker.outcome import Outcome
 from reranker.scheduler import Scheduler
+
+LIMIT_S = 20
 
 
 class _Counts:
-    """Counts pairs by outcome."""
+    """Remembers what it was told."""
 
     def __init__(self) -> None:
         self.outcomes: list[str] = []
+        self.runs = 0
+        self.lookups: list[str] = []
 
-    def pair(self, outcome: str, seconds: float | None = None) -> None:
+    def pair(self, outcome: str) -> None:
         """Remember."""
-        del seconds
         self.outcomes.append(outcome)
 
+    def run(self, seconds: float) -> None:
+        """Count."""
+        self.runs += 1
 
-def _scheduler(scorer: FakeScorer, workers: int = 1) -> tuple[Scheduler, _Counts]:
-    counts = _Counts()
-    return Scheduler(scorer, workers, Pace(scorer.seconds_per_token), counts, scorer.clock), counts
+    def lookup(self, cache: str, result: str) -> None:
+        """Remember."""
+        self.lookups.append(result)
 
 
-async def test_requests_take_turns_pair_by_pair() -> None:
-    """A long request does not keep a short one waiting to its end."""
-    started, first = threading.Event(), threading.Event()
+class _Held:
+    """A score that says when its run has begun, and ends when it is let go or told to end."""
 
-    def score(*_: str) -> float:
-        started.set()
-        return float(first.wait(20))
+    def __init__(self) -> None:
+        self.started = threading.Semaphore(0)
+        self.release = threading.Event()
+        self.scorer: FakeScorer | None = None
 
-    scorer = FakeScorer(ManualClock(), score=score)
-    scheduler, _ = _scheduler(scorer)
-    deadline = Deadline(scorer.clock() + 30, scorer.clock)
-    long = asyncio.create_task(scheduler.rank("q", [f"long {n}" for n in range(6)], deadline))
-    assert await asyncio.to_thread(started.wait, 20)
-    short = asyncio.create_task(scheduler.rank("q", ["short 0", "short 1"], deadline))
-    await asyncio.sleep(0)
-    await asyncio.sleep(0)
-    assert scheduler.waiting == 7
-    first.set()
+    def __call__(self, _: str, document: str) -> float:
+        self.started.release()
+        ends = time.monotonic() + LIMIT_S
+        while not self.release.wait(0.002) and time.monotonic() < ends:
+            if self.scorer is not None and self.scorer.options[document].terminate:
+                break
+        return 1.0
+
+    async def begun(self, runs: int = 1) -> None:
+        """Wait until so many more runs have begun."""
+        for _ in range(runs):
+            assert await asyncio.to_thread(self.started.acquire, timeout=LIMIT_S)
+
+
+class _Bench:
+    """A scheduler and what it stands on."""
+
+    def __init__(self, score: Score | None = None, *, workers: int = 1, seconds_per_token: float = 0.0, cache: int = 0) -> None:
+        self.scorer = FakeScorer(ManualClock(), seconds_per_token=seconds_per_token, **({"score": score} if score else {}))
+        self.counts = _Counts()
+        self.cache: ScoreCache = score_cache(cache)
+        cost = CostModel(seconds_per_token)
+        self.scheduler = Scheduler(self.scorer, workers, cost, self.counts, self.scorer.clock, cache=self.cache)
+
+    def rank(self, *documents: str, left_s: float = 30.0, partial: bool = False, query: str = "q") -> "asyncio.Task[Outcome]":
+        """Begin a request."""
+        deadline = Deadline(self.scorer.clock() + left_s, self.scorer.clock)
+        return asyncio.create_task(self.scheduler.rank(query, documents, deadline, allow_partial=partial))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait for a condition that the workers bring about."""
+
+        def poll() -> bool:
+            ends = time.monotonic() + LIMIT_S
+            while not condition() and time.monotonic() < ends:
+                threading.Event().wait(0.001)
+            return condition()
+
+        assert await asyncio.to_thread(poll)
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., _Bench]]:
+    """Makes benches, and closes them."""
+    made: list[_Bench] = []
+
+    def make(*args: Score, **options: float) -> _Bench:
+        made.append(_Bench(*args, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.scheduler.close()
+
+
+Make = Callable[..., _Bench]
+
+
+async def test_a_long_request_does_not_keep_a_short_one_waiting(bench: Make) -> None:
+    """The short one goes before all but the pair that runs."""
+    held = _Held()
+    made = bench(held)
+    long = made.rank(*(f"long {n}" for n in range(100)))
+    await held.begun()
+    short = made.rank("short 0", "short 1")
+    await made.until(lambda: made.scheduler.waiting == 101)
+    held.release.set()
     await asyncio.gather(long, short)
-    assert scorer.runs.index("short 1") < scorer.runs.index("long 5")
-    assert scheduler.waiting == 0
-    scheduler.close()
+    assert made.scorer.runs[:3] == ["long 0", "short 0", "short 1"]
+    assert made.scheduler.waiting == 0
 
 
-async def test_several_workers_score_everything_once() -> None:
+async def test_several_workers_score_everything_once(bench: Make) -> None:
     """Whatever the order of the threads."""
-    scorer = FakeScorer(ManualClock())
-    scheduler, counts = _scheduler(scorer, workers=4)
-    documents = [f"word{n}" for n in range(50)] + [" "]
-    outcome = await scheduler.rank("q", documents, Deadline(scorer.clock() + 30, scorer.clock))
+    made = bench(workers=4)
+    documents = [f"word{n}" for n in range(50)]
+    outcome = await made.rank(*documents, " ")
     assert [scored.index for scored in outcome.scored] == list(range(50))
-    assert sorted(scorer.runs) == sorted(documents[:50])
-    assert (counts.outcomes.count("scored"), counts.outcomes.count("empty")) == (50, 1)
-    scheduler.close()
+    assert sorted(made.scorer.runs) == sorted(documents)
+    assert (made.counts.outcomes.count("scored"), made.counts.outcomes.count("empty"), made.counts.runs) == (50, 1, 50)
 
 
-async def test_a_bug_in_a_run_is_an_error_and_not_a_time_out() -> None:
-    """It is not mistaken for a slow model."""
+async def test_a_bug_in_a_run_is_an_error_and_not_a_time_out(bench: Make) -> None:
+    """For all that wait for that pair; the others of the request are dropped."""
+    held = _Held()
 
-    def score(*_: str) -> float:
+    def score(query: str, document: str) -> float:
+        held(query, document)
         raise LookupError("bug")
 
-    scorer = FakeScorer(ManualClock(), score=score)
-    scheduler, _ = _scheduler(scorer, workers=2)
-    with pytest.raises(LookupError):
-        await scheduler.rank("q", ["a", "b"], Deadline(scorer.clock() + 30, scorer.clock))
-    assert scheduler.waiting == 0
-    scheduler.close()
+    made = bench(score)
+    both = [made.rank("a", "b"), made.rank("a")]
+    await held.begun()
+    await made.until(lambda: made.counts.lookups.count("joined") == 1)
+    held.release.set()
+    assert [type(each) for each in await asyncio.gather(*both, return_exceptions=True)] == [LookupError, LookupError]
+    assert made.scorer.runs == ["a"]
+    assert made.scheduler.waiting == 0
 
 
-async def test_a_deadline_that_has_passed_runs_nothing() -> None:
-    """Not even the query."""
-    scorer = FakeScorer(ManualClock())
-    scheduler, counts = _scheduler(scorer)
-    outcome = await scheduler.rank("q", ["a", "b"], Deadline(scorer.clock(), scorer.clock))
+@pytest.mark.parametrize("partial", [True, False])
+async def test_a_pair_that_the_runtime_refuses_has_no_score(bench: Make, partial: bool) -> None:
+    """The others of the request have theirs, and nothing is remembered of it."""
+
+    def score(_: str, document: str) -> float:
+        if document == "bad":
+            raise RunFailed("Fail")
+        return math.nan if document == "nan" else 1.0
+
+    made = bench(score, cache=10)
+    outcome = await made.rank("good", "bad", "nan", "fine", partial=partial)
+    assert [scored.index for scored in outcome.scored] == [0, 3]
+    assert [(each.index, each.reason) for each in outcome.unscored] == [(1, "nan"), (2, "nan")]
+    assert len(made.cache) == 2
+
+
+async def test_a_deadline_that_has_passed_runs_nothing(bench: Make) -> None:
+    """It is no overload either."""
+    made = bench(seconds_per_token=0.1)
+    outcome = await made.rank("a", "b", left_s=0, partial=True)
     assert not outcome.scored
     assert outcome.missed("deadline")
-    assert counts.outcomes == ["deadline", "deadline"]
-    scheduler.close()
+    assert made.counts.outcomes == ["deadline", "deadline"]
+    assert made.scorer.runs == []
 
 
-async def test_the_backlog_is_told_in_seconds() -> None:
-    """What waits, at the usual pace, over the workers."""
-    scorer = FakeScorer(ManualClock())
-    scheduler, _ = _scheduler(scorer)
-    assert scheduler.backlog_s() == 0
-    scheduler.close()
+async def test_what_an_idle_service_could_not_do_is_not_begun(bench: Make) -> None:
+    """All pairs are wanted and there is time for half of them: nothing is run, and nobody is told to come back."""
+    made = bench(seconds_per_token=1.0)
+    outcome = await made.rank("a", "b", "c", "d", left_s=2.5)
+    assert made.scorer.runs == []
+    assert [each.reason for each in outcome.unscored] == ["deadline"] * 4
 
 
-def test_the_pace_follows_what_it_sees() -> None:
-    """The first run counts in full, later ones by a fifth; a little is added for safety."""
-    pace = Pace(1.0)
-    pace.learn(100, 1.0)
-    assert pace.predict_s(200) == pytest.approx(2.2)
-    assert pace.usual_s() == pytest.approx(1.0)
-    for _ in range(60):
-        pace.learn(50, 1.0)
-    assert pace.predict_s(50) == pytest.approx(1.1, rel=1e-3)
-    assert pace.usual_s() == pytest.approx(1.0, rel=1e-3)
+async def test_the_backlog_is_told_in_seconds(bench: Make) -> None:
+    """Predicted, over the workers."""
+    held = _Held()
+    made = bench(held, seconds_per_token=1.0)
+    task = made.rank("a", "b", "c")
+    await held.begun()
+    assert made.scheduler.backlog_s() == pytest.approx(2.3, abs=0.2)  # the clock has passed the first already
+    held.release.set()
+    await task
+    assert made.scheduler.backlog_s() == 0
+
+
+async def test_who_cannot_be_served_in_time_is_told_when_to_come_back(bench: Make) -> None:
+    """Before anything is done for him; and then he is served."""
+    held = _Held()
+    made = bench(held, seconds_per_token=1.0)
+    running = made.rank(*"abcdefgh", left_s=9.5)
+    await held.begun()
+    made.scorer.clock.now = 1000.0
+    with pytest.raises(NotServed, match="busy") as caught:
+        await made.rank("late", left_s=9.5)
+    # Eight pairs and its own, each 1.1 s with the margin: 9.9 s, which is 0.4 s too late.
+    assert caught.value.retry_after_ms == pytest.approx(400, abs=1)
+    assert "late" not in made.scorer.options
+    made.scorer.clock.now = 1000.0 + caught.value.retry_after_ms / 1000
+    served = made.rank("late", left_s=9.5)
+    await made.until(lambda: made.scheduler.waiting == 8)
+    held.release.set()
+    assert len((await running).scored) == 8
+    assert (await served).scored
+
+
+async def test_two_pairs_in_time_are_enough_for_a_partial_answer(bench: Make) -> None:
+    """Where all are wanted the same request is sent away."""
+    held = _Held()
+    made = bench(held, seconds_per_token=1.0)
+    running = made.rank("a", "b", "c", left_s=3.5)
+    await held.begun()
+    with pytest.raises(NotServed, match="busy"):
+        await made.rank("d", "e", "f", "g", "h", left_s=6.5)
+    partial = made.rank("d", "e", "f", "g", "h", left_s=6.5, partial=True)
+    await made.until(lambda: made.scheduler.waiting == 7)
+    held.release.set()
+    assert len((await running).scored) == 3
+    assert [scored.index for scored in (await partial).scored] == [0, 1, 2, 3]
+
+
+async def test_the_same_pair_in_flight_runs_once(bench: Make) -> None:
+    """For another request, and twice in one."""
+    held = _Held()
+    made = bench(held)
+    first = made.rank("a", "b", "a")
+    await held.begun()
+    second = made.rank("b", "a")
+    await made.until(lambda: made.counts.lookups.count("joined") == 3)
+    held.release.set()
+    one, two = await asyncio.gather(first, second)
+    assert made.scorer.runs == ["a", "b"]
+    assert [scored.index for scored in one.scored] == [0, 1, 2]
+    assert [scored.index for scored in two.scored] == [0, 1]
+
+
+async def test_one_that_leaves_does_not_take_the_shared_pair_along(bench: Make) -> None:
+    """The other keeps waiting for it, with its own deadline."""
+    held = _Held()
+    made = bench(held)
+    held.scorer = made.scorer
+    first = made.rank("a")
+    await held.begun()
+    second = made.rank("a")
+    await made.until(lambda: made.counts.lookups.count("joined") == 1)
+    first.cancel()
+    await asyncio.wait({first})
+    assert not made.scorer.options["a"].terminate
+    held.release.set()
+    assert (await second).scored
+    assert made.scorer.runs == ["a"]
+
+
+async def test_one_that_leaves_alone_ends_its_run(bench: Make) -> None:
+    """What ran is told to end, what waited is never started, and the next one that asks runs it anew."""
+    held = _Held()
+    made = bench(held, cache=10)
+    held.scorer = made.scorer
+    first = made.rank("a", "b")
+    await held.begun()
+    first.cancel()
+    await asyncio.wait({first})
+    assert made.scorer.options["a"].terminate
+    held.release.set()
+    assert len((await made.rank("a")).scored) == 1
+    assert made.scorer.runs == ["a", "a"]
+    assert len(made.cache) == 1
+
+
+async def test_the_answer_does_not_wait_for_a_run_that_will_not_end(bench: Make) -> None:
+    """At the deadline the run is told to end; the scored prefix leaves, whatever the run does."""
+    release = threading.Event()
+
+    def score(_: str, document: str) -> float:
+        if document == "stuck":
+            release.wait(LIMIT_S)
+        return 1.0
+
+    made = bench(score, workers=2)
+    started = time.monotonic()
+    # A clock that stands still gives the wait its full length: 0.3 s in truth.
+    outcome = await made.rank("quick", "stuck", "behind", left_s=0.3, partial=True)
+    assert time.monotonic() - started < 2.3
+    assert made.scorer.options["stuck"].terminate
+    release.set()
+    assert [scored.index for scored in outcome.scored] == [0]
+    assert [(each.index, each.reason) for each in outcome.unscored] == [(1, "deadline"), (2, "deadline")]
+
+
+async def test_a_score_behind_a_gap_does_not_count_but_is_remembered(bench: Make) -> None:
+    """The scored ones are a prefix; the other one saves a run later."""
+    held = _Held()
+    made = bench(lambda query, document: 1.0 if document == "known" else held(query, document), cache=10)
+    held.scorer = made.scorer
+    await made.rank("known")
+    outcome = await made.rank("slow", "known", left_s=0.2, partial=True)
+    assert outcome.scored == ()
+    assert [each.reason for each in outcome.unscored] == ["deadline", "deadline"]
+    assert made.counts.lookups == ["miss", "miss", "hit"]
+
+
+async def test_a_known_pair_is_not_run_again(bench: Make) -> None:
+    """Nor tokenised; another query makes it another pair, and control characters do not."""
+    made = bench(cache=10)
+    first = await made.rank("a b", "c")
+    again = await made.rank("a b", "\x00c")
+    await made.rank("c", query="other")
+    assert first.scored == again.scored
+    assert made.scorer.runs == ["a b", "c", "c"]
+    assert made.counts.lookups == ["miss", "miss", "hit", "hit", "miss"]
+
+
+async def test_the_cache_forgets_what_was_used_longest_ago(bench: Make) -> None:
+    """It holds no more than it may."""
+    made = bench(cache=2)
+    for document in ("a", "b", "a", "c", "a", "b"):
+        await made.rank(document)
+    assert made.scorer.runs == ["a", "b", "c", "b"]
+    assert len(made.cache) == 2
+
+
+async def test_closing_answers_who_waits(bench: Make) -> None:
+    """With what there is, and the threads end."""
+    held = _Held()
+    made = bench(held)
+    held.scorer = made.scorer
+    waiting = made.rank("a", "b", partial=True)
+    await held.begun()
+    await asyncio.to_thread(made.scheduler.close)
+    assert [each.reason for each in (await waiting).unscored] == ["deadline", "deadline"]
+    assert not any(thread.is_alive() for thread in made.scheduler._threads)

@@ -10,5 +10,9 @@ import os
 os.putenv("ORT_DISABLE_TELEMETRY", "1")
 
 import onnxruntime as ort
+from onnxruntime.capi import onnxruntime_pybind11_state as _state
 
-__all__ = ["ort"]
+RUN_ERRORS: tuple[type[Exception], ...] = (_state.Fail, _state.InvalidArgument, _state.RuntimeException, _state.EPFail)
+"""What a run of a session may end with."""
+
+__all__ = ["RUN_ERRORS", "ort"]

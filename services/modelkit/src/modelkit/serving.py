@@ -133,26 +133,35 @@ def deadline_of(request: Request, clock: Clock, limit_s: float, asked_ms: int | 
 
 
 class Gate:
-    """Lets only so many requests in at once; the rest are told to come back."""
+    """Lets only so many requests in at once; the rest are told to come back.
 
-    def __init__(self, limit: int) -> None:
+    Args:
+        limit: requests.
+        max_size: what all of them together may hold, in whatever `entered` counts; a single larger one may come in alone.
+    """
+
+    def __init__(self, limit: int, max_size: float = math.inf) -> None:
         self.limit = limit
+        self.max_size = max_size
         self.inside = 0
+        self.size = 0
 
     @contextmanager
-    def entered(self, retry_after_ms: Callable[[], int]) -> Iterator[None]:
+    def entered(self, retry_after_ms: Callable[[], int], size: int = 0) -> Iterator[None]:
         """Hold a place.
 
         Raises:
             NotServed: all places are taken.
         """
-        if self.inside >= self.limit:
+        if self.inside >= self.limit or (self.inside and self.size + size > self.max_size):
             raise busy(retry_after_ms())
         self.inside += 1
+        self.size += size
         try:
             yield
         finally:
             self.inside -= 1
+            self.size -= size
 
 
 class Background(Generic[T]):

@@ -6,7 +6,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from modelkit.cpu import Cpus
-from modelkit.runtime import ort
+from modelkit.runtime import RUN_ERRORS, ort
+
+
+class RunTerminated(Exception):
+    """A run was ended from outside."""
+
+
+class RunFailed(Exception):
+    """The runtime gave up on a run; another input may be fine. The message is the class of its error."""
 
 
 class OnnxModel:
@@ -48,6 +56,10 @@ class OnnxModel:
 
         Returns:
             The graph's first output for this sequence, without the batch axis: [S, H] or [labels].
+
+        Raises:
+            RunTerminated: `terminate` was set on the options.
+            RunFailed: the runtime refused the input, or failed on it.
         """
         feeds = {
             "input_ids": ids[None, :],
@@ -55,6 +67,12 @@ class OnnxModel:
             "token_type_ids": type_ids[None, :],
         }
         used = {name: value for name, value in feeds.items() if name in self._inputs}
-        output = self._session.run(None, used, options or self.run_options())[0]
+        options = options or self.run_options()
+        try:
+            output = self._session.run(None, used, options)[0]
+        except RUN_ERRORS as error:
+            if options.terminate:
+                raise RunTerminated from None
+            raise RunFailed(type(error).__name__) from None  # its own message may name token ids, which are as good as the text
         first: NDArray[np.float32] = np.asarray(output, np.float32)[0]
         return first

@@ -11,7 +11,8 @@ from fastapi import APIRouter, Depends, Header, Request
 
 from modelkit import Background, Deadline, Gate, NotServed
 from modelkit.serving import Clock, deadline_of, timed_out
-from reranker.scheduler import Outcome, Scheduler
+from reranker.outcome import Outcome
+from reranker.scheduler import MIN_RETRY_MS, Scheduler
 from reranker.schemas import Info, RerankRequest, RerankResponse, Result, UnscoredResult
 from reranker.scorer import Scorer
 from reranker.settings import RerankSettings
@@ -19,8 +20,9 @@ from reranker.telemetry import Instruments
 from servicekit.disconnect import ClientGoneError, run_until_disconnect
 from servicekit.problems import Problem
 
-MAX_IN_FLIGHT = 8
-MIN_RETRY_MS = 100
+MAX_IN_FLIGHT = 64
+MAX_CHARS_IN_FLIGHT = 8 << 20
+"""Of all documents in flight together; with their tokens about 100 MB."""
 
 RESPONSES: dict[int | str, dict[str, Any]] = {
     429: {"description": '`{"status": "busy", "retry_after_ms": n}`'},
@@ -46,7 +48,7 @@ class Service:
             self._check(body)
             deadline = deadline_of(request, self.clock, self.settings.rerank_deadline_s, body.deadline_ms)
             scheduler = self.scheduler.get()
-            with self.gate.entered(lambda: retry_after_ms(scheduler)):
+            with self.gate.entered(lambda: retry_after_ms(scheduler), sum(map(len, body.documents))):
                 self.instruments.batch(len(body.documents))
                 return await self._rank(request, body, scheduler, deadline)
         except NotServed as reason:
@@ -62,7 +64,8 @@ class Service:
             self.instruments.request(self.clock() - started, error)
 
     async def _rank(self, request: Request, body: RerankRequest, scheduler: Scheduler, deadline: Deadline) -> Outcome:
-        outcome = await run_until_disconnect(request, scheduler.rank(body.query, body.documents, deadline))
+        work = scheduler.rank(body.query, body.documents, deadline, allow_partial=body.allow_partial)
+        outcome = await run_until_disconnect(request, work)
         if outcome.missed("deadline") and not (body.allow_partial and outcome.scored):
             raise timed_out()
         return outcome
@@ -82,8 +85,8 @@ class Service:
 
 
 def retry_after_ms(scheduler: Scheduler) -> int:
-    """When what waits now will be done."""
-    return max(MIN_RETRY_MS, math.ceil(scheduler.backlog_s() * 1000))
+    """When half of what waits now will be done, and so about half of the places be free."""
+    return max(MIN_RETRY_MS, math.ceil(scheduler.backlog_s() * 500))
 
 
 def _service(request: Request) -> Service:

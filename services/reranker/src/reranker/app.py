@@ -12,12 +12,14 @@ from fastapi import FastAPI
 from modelkit import Background, Gate, LineProgress, ModelSpec, UnknownModelError, ensure, manifest, usable_cpus
 from modelkit.serving import Arrival, Clock, install_not_served, run_model_service
 from reranker import telemetry
-from reranker.api import MAX_IN_FLIGHT, Service, router
-from reranker.pace import Pace
+from reranker.api import MAX_CHARS_IN_FLIGHT, MAX_IN_FLIGHT, Service, router
+from reranker.cache import PassageCache, score_cache
+from reranker.cost import CostModel
 from reranker.scheduler import Observer, Scheduler
 from reranker.schemas import MAX_BODY_BYTES, Info
-from reranker.scorer import Scorer, open_scorer
+from reranker.scorer import open_scorer
 from reranker.settings import NEIGHBOURS, PREFIXES, RerankSettings
+from reranker.warmup import warm_up
 from servicekit.health import Readiness, probe_routes
 from servicekit.limits import BodyLimit
 from servicekit.logs import AccessLog
@@ -28,8 +30,6 @@ from servicekit.telemetry import instrument, set_up_telemetry
 DEFAULT_PORT = 8081
 DRAIN_S = 1
 """Above the deadline, for requests in flight at the end."""
-WARM_UP_QUERY = "Wie oft braucht die Monstera Wasser?"
-WARM_UP_PASSAGE = "Die Monstera braucht einmal in der Woche Wasser. "
 
 Load = Callable[[RerankSettings, Observer], Scheduler]
 
@@ -44,20 +44,19 @@ def load_scheduler(settings: RerankSettings, observer: Observer) -> Scheduler:
     """
     progress = LineProgress(lambda line: log.info("model", detail=line))
     files = ensure(settings.rerank_model, settings.model_cache_dir, progress, precision=settings.rerank_precision)
-    cpus, pace = usable_cpus(), Pace()
-    scorer = open_scorer(files, cpus)
-    warm_up(scorer, pace)
-    return Scheduler(scorer, cpus.count, pace, observer, time.monotonic)
-
-
-def warm_up(scorer: Scorer, pace: Pace, clock: Clock = time.monotonic) -> None:
-    """Run the largest shape and then some of the usual one, which is what the pace should remember."""
-    query = scorer.bind(WARM_UP_QUERY)
-    for repeat in (1000, 10, 10, 10):
-        pair = query.pair(WARM_UP_PASSAGE * repeat)
-        started = clock()
-        query.score(pair)
-        pace.learn(len(pair), clock() - started)
+    cpus, cost = usable_cpus(), CostModel()
+    passages = PassageCache(settings.rerank_passage_cache_mb * 1_000_000, lambda hit: observer.lookup("passages", "hit" if hit else "miss"))
+    scorer = open_scorer(files, cpus, passages)
+    warm_up(scorer, cost, cpus.count)
+    return Scheduler(
+        scorer,
+        cpus.count,
+        cost,
+        observer,
+        time.monotonic,
+        cache=score_cache(settings.rerank_cache_entries),
+        model=(files.spec.id, files.revision, files.precision),
+    )
 
 
 def model_spec(settings: RerankSettings) -> ModelSpec:
@@ -95,7 +94,12 @@ def create_app(
     spec = model_spec(settings)
     providers = set_up_telemetry(telemetry.SERVICE, "knowledge-reranker")
     meter = providers.meter(telemetry.SERVICE)
-    instruments = telemetry.Instruments(meter, spec.id, lambda: background.get().waiting if background.ready else 0)
+    instruments = telemetry.Instruments(
+        meter,
+        spec.id,
+        waiting=lambda: background.get().waiting if background.ready else 0,
+        backlog_s=lambda: background.get().backlog_s() if background.ready else 0.0,
+    )
     background = Background(lambda: load(settings, instruments), fail)
 
     @asynccontextmanager
@@ -118,7 +122,7 @@ def create_app(
         info=service_info(spec, settings),
         instruments=instruments,
         clock=clock,
-        gate=Gate(MAX_IN_FLIGHT),
+        gate=Gate(MAX_IN_FLIGHT, MAX_CHARS_IN_FLIGHT),
     )
     app.include_router(probe_routes(readiness, providers.registry))
     app.include_router(router)

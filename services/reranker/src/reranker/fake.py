@@ -2,13 +2,14 @@
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from modelkit import Tokens
 from modelkit.runtime import ort
-from reranker.scorer import BoundQuery, Kind, ScoreKind, sigmoid
+from modelkit.session import RunTerminated
+from reranker.scorer import BoundQuery, Kind, Pair, ScoreKind, sigmoid
 
 Score = Callable[[str, str], float]
 
@@ -52,6 +53,8 @@ class FakeScorer:
         self.seconds_per_token = seconds_per_token
         self.score = score
         self.runs: list[str] = []
+        self.options: dict[str, ort.RunOptions] = {}
+        """Of the last run of each document."""
 
     def bind(self, query: str) -> BoundQuery:
         """Takes no time."""
@@ -69,17 +72,21 @@ class FakeScorer:
 class _FakeQuery:
     def __init__(self, scorer: FakeScorer, query: str) -> None:
         self._scorer, self._query = scorer, query
-        self._documents: dict[int, str] = {}
 
-    def pair(self, document: str) -> Tokens:
+    def pair(self, document: str) -> Pair:
         count = len(document.split())
         ids, content = np.zeros(count, np.int64), np.ones(count, np.bool_)
-        tokens = Tokens(ids, ids, content, truncated=False)
-        self._documents[id(tokens)] = document
-        return tokens
+        return Pair(document, Tokens(ids, ids, content, truncated=False), truncated=False)
 
-    def score(self, pair: Tokens, options: ort.RunOptions | None = None) -> float:  # noqa: ARG002 - the interface's
-        document = self._documents.pop(id(pair))
-        self._scorer.runs.append(document)
-        self._scorer.clock.advance(len(pair) * self._scorer.seconds_per_token)
-        return self._scorer.score(self._query, document)
+    def runs(self, pair: Pair) -> Sequence[int]:
+        return (len(pair.tokens),)
+
+    def score(self, pair: Pair, options: ort.RunOptions | None = None) -> float:
+        self._scorer.runs.append(pair.document)
+        if options is not None:
+            self._scorer.options[pair.document] = options
+        self._scorer.clock.advance(len(pair.tokens) * self._scorer.seconds_per_token)
+        raw = self._scorer.score(self._query, pair.document)
+        if options is not None and options.terminate:
+            raise RunTerminated
+        return raw

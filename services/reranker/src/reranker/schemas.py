@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from modelkit import is_blank, mend_surrogates
-from reranker.scheduler import Reason
+from reranker.outcome import Reason
 from reranker.scorer import Kind, ScoreKind
 
 MAX_DOCUMENTS = 100

@@ -1,6 +1,9 @@
-"""Two kinds of model behind one small interface: bind a query, tokenise each of its pairs, score one pair a run."""
+"""Two kinds of model behind one small interface: bind a query, tokenise each of its pairs, score pair by pair."""
 
 import math
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -9,23 +12,46 @@ from modelkit import Cpus, CrossEncoder, Encoder, ModelFiles, Tokens
 from modelkit.encoder import Floats
 from modelkit.runtime import ort
 from modelkit.tokenize import QueryTokens
+from reranker.cache import Passage, PassageCache
 
 Kind = Literal["cross-encoder", "late-interaction"]
 ScoreKind = Literal["probability", "opaque"]
 
 
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A document, ready to be scored against the query that it was bound to.
+
+    Attributes:
+        document: its text.
+        tokens: what the model reads of it; of a cross-encoder the query too. Without content where nothing is left of the text.
+        truncated: whether some of query or document did not fit.
+    """
+
+    document: str
+    tokens: Tokens
+    truncated: bool
+
+
 class BoundQuery(Protocol):
     """A query, ready to meet documents."""
 
-    def pair(self, document: str) -> Tokens:
-        """The pair as it will be run; without content where nothing of the document is left."""
+    def pair(self, document: str) -> Pair:
+        """The pair as it will be run."""
 
-    def score(self, pair: Tokens, options: ort.RunOptions | None = None) -> float:
-        """One run. The raw score, by which results are sorted; not finite where the model broke down.
+    def runs(self, pair: Pair) -> Sequence[int]:
+        """Tokens of each run of the model that scoring the pair would take now; none where all is known."""
+
+    def score(self, pair: Pair, options: ort.RunOptions | None = None) -> float:
+        """The raw score, by which results are sorted; not finite where the model broke down.
 
         Args:
             pair: from `pair`.
             options: setting `terminate` on them ends the run.
+
+        Raises:
+            RunTerminated: it was ended.
+            RunFailed: the runtime refused it.
         """
 
 
@@ -36,7 +62,7 @@ class Scorer(Protocol):
     score_kind: ScoreKind
 
     def bind(self, query: str) -> BoundQuery:
-        """What can be done once for all pairs of a query; may run the model."""
+        """What can be done once for all pairs of a query; does not run the model."""
 
     def public(self, raw: float) -> float:
         """The score to show for a raw score; never falls where the raw score rises."""
@@ -71,26 +97,33 @@ class _CrossEncoderQuery:
     def __init__(self, model: CrossEncoder, query: QueryTokens) -> None:
         self._model, self._query = model, query
 
-    def pair(self, document: str) -> Tokens:
-        return self._model.pair(self._query, document)
+    def pair(self, document: str) -> Pair:
+        tokens = self._model.pair(self._query, document)
+        return Pair(document, tokens, tokens.truncated)
 
-    def score(self, pair: Tokens, options: ort.RunOptions | None = None) -> float:
-        return self._model.logit(pair, options)
+    def runs(self, pair: Pair) -> Sequence[int]:
+        return (len(pair.tokens),)
+
+    def score(self, pair: Pair, options: ort.RunOptions | None = None) -> float:
+        return self._model.logit(pair.tokens, options)
 
 
 class LateInteractionScorer:
-    """A run reads the passage; the score is the mean, over the query's tokens, of the best cosine with a token of the passage."""
+    """A run reads a passage; the score is the mean, over the query's tokens, of the best cosine with a token of the passage.
+
+    Vectors are rounded to half precision whether they come from the model or from the cache: a score does not depend on which.
+    """
 
     kind: Kind = "late-interaction"
     score_kind: ScoreKind = "opaque"
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: Encoder, passages: PassageCache) -> None:
         self._encoder = encoder
+        self._passages = passages
 
     def bind(self, query: str) -> BoundQuery:
-        """Run the query once."""
-        tokens = self._encoder.tokenize(query, "query")
-        return _LateInteractionQuery(self._encoder, self._encoder.token_vectors(tokens), truncated=tokens.truncated)
+        """Tokenise the query; the first pair that is scored runs it."""
+        return _LateInteractionQuery(self._encoder, self._passages, self._encoder.tokenize(query, "query"))
 
     def public(self, raw: float) -> float:
         """The raw score itself: comparable within this model only."""
@@ -102,17 +135,40 @@ class LateInteractionScorer:
 
 
 class _LateInteractionQuery:
-    def __init__(self, encoder: Encoder, vectors: Floats, *, truncated: bool) -> None:
-        self._encoder, self._vectors, self._truncated = encoder, vectors, truncated
+    def __init__(self, encoder: Encoder, passages: PassageCache, query: Tokens) -> None:
+        self._encoder, self._passages, self._query = encoder, passages, query
+        self._known: dict[str, Passage] = {}
+        self._vectors: Floats | None = None
+        self._lock = threading.Lock()
 
-    def pair(self, document: str) -> Tokens:
-        tokens = self._encoder.tokenize(document, "passage")
-        if not self._truncated:
-            return tokens
-        return Tokens(tokens.ids, tokens.type_ids, tokens.content, truncated=True)
+    def pair(self, document: str) -> Pair:
+        passage = self._passages.get(document)
+        if passage is not None:
+            self._known[document] = passage  # held until it is scored: the cache may lose it before
+        tokens = passage.tokens if passage is not None else self._encoder.tokenize(document, "passage")
+        return Pair(document, tokens, truncated=tokens.truncated or self._query.truncated)
 
-    def score(self, pair: Tokens, options: ort.RunOptions | None = None) -> float:
-        return max_sim(self._vectors, self._encoder.token_vectors(pair, options))
+    def runs(self, pair: Pair) -> Sequence[int]:
+        query = () if self._vectors is not None else (len(self._query),)
+        return query if pair.document in self._known else (*query, len(pair.tokens))
+
+    def score(self, pair: Pair, options: ort.RunOptions | None = None) -> float:
+        # The passage first: a second worker is busy with its own passage while this one runs the query for both.
+        passage = self._known.get(pair.document) or self._read(pair, options)
+        return max_sim(self._query_vectors(options), passage.vectors.astype(np.float32))
+
+    def _read(self, pair: Pair, options: ort.RunOptions | None) -> Passage:
+        vectors = self._encoder.token_vectors(pair.tokens, options).astype(np.float16)
+        passage = Passage(pair.tokens, vectors)
+        if np.isfinite(vectors).all():
+            self._passages.put(pair.document, passage)
+        return passage
+
+    def _query_vectors(self, options: ort.RunOptions | None) -> Floats:
+        with self._lock:
+            if self._vectors is None:
+                self._vectors = self._encoder.token_vectors(self._query, options)
+            return self._vectors
 
 
 def max_sim(query: Floats, passage: Floats) -> float:
@@ -138,8 +194,8 @@ def sigmoid(logit: float) -> float:
     return power / (1.0 + power)
 
 
-def open_scorer(files: ModelFiles, cpus: Cpus) -> Scorer:
-    """The scorer for a model's kind."""
+def open_scorer(files: ModelFiles, cpus: Cpus, passages: PassageCache | None = None) -> Scorer:
+    """The scorer for a model's kind; `passages` is where late interaction keeps what it has read, by default nowhere."""
     if "cross-encoder" in files.spec.kinds:
         return CrossEncoderScorer(CrossEncoder(files, cpus))
-    return LateInteractionScorer(Encoder(files, cpus))
+    return LateInteractionScorer(Encoder(files, cpus), passages or PassageCache(0))

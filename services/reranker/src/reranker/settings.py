@@ -19,6 +19,8 @@ class RerankSettings(SettingsGroup):
     rerank_deadline_s: float = Field(25.0, gt=0, le=600)
     rerank_scored_chars_budget: int = Field(7500, ge=0)
     rerank_precision: Literal["auto", "int8", "fp32"] = "auto"
+    rerank_cache_entries: int = Field(10_000, ge=0)
+    rerank_passage_cache_mb: int = Field(64, ge=0)
     rerank_api_key: SecretStr | None = None
     model_cache_dir: Path | None = None
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

@@ -8,15 +8,19 @@ SERVICE = "knowledge-reranker"
 
 REQUEST_DURATION = "gen_ai.server.request.duration"
 QUEUE_SIZE = "reranker.queue.size"
+QUEUE_DURATION = "reranker.queue.duration"
 BATCH_SIZE = "reranker.batch.size"
 PAIRS = "reranker.pairs"
 PAIR_DURATION = "reranker.pair.duration"
+CACHE_LOOKUPS = "reranker.cache.lookups"
 SERVED_PARTIALS = "reranker.served.partials"
 
 OPERATION = "gen_ai.operation.name"
 MODEL = "gen_ai.request.model"
 ERROR = "error.type"
 OUTCOME = "reranker.pair.outcome"
+CACHE = "reranker.cache.name"
+CACHE_RESULT = "reranker.cache.result"
 
 REQUEST_BUCKETS = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92)
 BATCH_BUCKETS = (1, 2, 5, 10, 15, 20, 30, 50, 75, 100)
@@ -30,15 +34,20 @@ class Instruments:
         meter: makes them.
         model: the model's id, on every point.
         waiting: how many pairs are accepted and not started.
+        backlog_s: predicted seconds until all that is accepted will be done.
     """
 
-    def __init__(self, meter: Meter, model: str, waiting: Callable[[], int]) -> None:
+    def __init__(self, meter: Meter, model: str, waiting: Callable[[], int], backlog_s: Callable[[], float]) -> None:
         self._attributes = {MODEL: model}
 
         def queue_size(_: CallbackOptions) -> Iterable[Observation]:
             yield Observation(waiting(), self._attributes)
 
+        def queue_duration(_: CallbackOptions) -> Iterable[Observation]:
+            yield Observation(backlog_s(), self._attributes)
+
         meter.create_observable_gauge(QUEUE_SIZE, [queue_size], unit="{pair}", description="Pairs accepted and not started")
+        meter.create_observable_gauge(QUEUE_DURATION, [queue_duration], unit="s", description="Predicted time of what is accepted")
         self._duration = meter.create_histogram(
             REQUEST_DURATION,
             unit="s",
@@ -52,6 +61,7 @@ class Instruments:
             PAIR_DURATION, unit="s", description="Time to run one pair", explicit_bucket_boundaries_advisory=PAIR_BUCKETS
         )
         self._pairs = meter.create_counter(PAIRS, unit="{pair}", description="Pairs by outcome: scored, deadline, empty, nan")
+        self._lookups = meter.create_counter(CACHE_LOOKUPS, unit="{lookup}", description="Look-ups by cache and result")
         self._partials = meter.create_counter(SERVED_PARTIALS, unit="{response}", description="Answers that miss scores")
 
     def request(self, seconds: float, error: str | None = None) -> None:
@@ -62,11 +72,17 @@ class Instruments:
         """A request was taken on, with so many pairs."""
         self._batch_size.record(pairs, self._attributes)
 
-    def pair(self, outcome: str, seconds: float | None = None) -> None:
-        """One pair, and how long its run took if it was run."""
+    def pair(self, outcome: str) -> None:
+        """A document of an answer: scored, or why not."""
         self._pairs.add(1, {OUTCOME: outcome, **self._attributes})
-        if seconds is not None:
-            self._pair_duration.record(seconds, self._attributes)
+
+    def run(self, seconds: float) -> None:
+        """A pair was run to its end."""
+        self._pair_duration.record(seconds, self._attributes)
+
+    def lookup(self, cache: str, result: str) -> None:
+        """A pair or a passage was looked up: hit, miss, or (a pair) joined with the same one of another request."""
+        self._lookups.add(1, {CACHE: cache, CACHE_RESULT: result, **self._attributes})
 
     def partial(self) -> None:
         """An answer with status `partial`."""
