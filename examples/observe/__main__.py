@@ -16,8 +16,8 @@ from urllib.parse import quote
 import httpx
 
 from examples.demo.services import ServiceFailed, choose_port
-from examples.demo.stack import DemoFailed, bring_up
-from examples.demo.tour import Tour, TourFailed
+from examples.demo.stack import DemoFailed, Stack, bring_up
+from examples.demo.tour import QUESTION, Tour
 from tests.parts import MissingPart, chart, collector, jaeger, prometheus
 from tests.parts.servers import ServerFailed
 
@@ -34,7 +34,7 @@ def say(line: str) -> None:
 
 
 def observe(corpus: Path) -> None:
-    """Trace store, collector, Prometheus, then the demo's services, which tell them of the guided tour; until Ctrl-C."""
+    """Trace store, collector, Prometheus, then the demo's services, which tell them of two searches; until Ctrl-C."""
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="knowledge-observe-")))
         store = running.enter_context(jaeger.running(folder, port=choose_port(PORTS["jaeger"])))
@@ -48,8 +48,7 @@ def observe(corpus: Path) -> None:
         running.callback(stack.stop)
         metrics.scrape({name: service.url for name, service in stack.services.items()})
         tour = Tour(stack)
-        tour.run()
-        print()
+        search_with_and_without(stack, tour)
         tour.farewell()
         where_to_look(metrics.url, store.url)
         if sys.stdin.isatty():
@@ -57,20 +56,29 @@ def observe(corpus: Path) -> None:
             signal.pause()
 
 
+def search_with_and_without(stack: Stack, tour: Tour) -> None:
+    """A reranked search, and one while the reranker-service is stopped: something to look at."""
+    for what in ("with reranking", "while the reranker-service is stopped"):
+        report = tour.ask({"query": QUESTION})["rerank"]
+        say(f"one search {what}: {report['status']}" + (f" ({report['reason']})" if report["reason"] else ""))
+        if report["status"] != "fallback":
+            stack.services["knowledge-reranker"].stop()
+    stack.restart("knowledge-reranker")
+
+
 def where_to_look(metrics: str, traces: str) -> None:
     """Addresses that can be clicked."""
-    reasons = quote("sum by (reranker_fallback_reason) (increase(reranker_fallbacks_total[1h]))")
+    reasons = quote("sum by (reranker_fallback_reason) (reranker_fallbacks_total)")
     now = int(time.time() * 1_000_000)
     hour = f"start={now - 3_600_000_000}&end={now + 3_600_000_000}"
-    print(f"\nfallbacks by reason  {metrics}/graph?g0.expr={reasons}&g0.tab=1")
-    print(f"alerts               {metrics}/alerts")
+    print(f"\nPrometheus           {metrics}/")
+    print(f"fallbacks by reason  {metrics}/api/v1/query?query={reasons}")
+    print(f"alerts               {metrics}/api/v1/alerts")
     print(
         f"traces of fallbacks  {traces}/api/traces?service=knowledge-gateway&tags={quote(json.dumps({'reranker_fallback': 'true'}))}&{hour}"
     )
-    print("(where Jaeger has its pages built in: the same under /search instead of /api/traces)")
-    print(
-        "dashboards           charts/knowledge-gateway/dashboards/*.json, to be imported into a Grafana (docs/observability.md)", flush=True
-    )
+    print("(a Jaeger with its pages built in shows the same under /search instead of /api/traces)")
+    print("dashboards           charts/knowledge-gateway/dashboards/*.json, for a Grafana (docs/observability.md)", flush=True)
 
 
 def main() -> int:
@@ -85,7 +93,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, interrupt)
     try:
         observe(arguments.corpus)
-    except (DemoFailed, MissingPart, ServerFailed, ServiceFailed, TourFailed, httpx.HTTPError) as error:
+    except (DemoFailed, MissingPart, ServerFailed, ServiceFailed, httpx.HTTPError) as error:
         print(f"observe: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
