@@ -9,8 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import httpx
@@ -41,6 +42,8 @@ class Services:
     reranker: Service
     faulty: FaultyReranker
     gateway: Service
+    words: Iterator[str] = field(default_factory=lambda: map("".join, itertools.product(ascii_lowercase, repeat=4)))
+    """Each once, over all loads."""
 
     @property
     def targets(self) -> dict[str, str]:
@@ -59,7 +62,7 @@ class Services:
 
     @contextmanager
     def load(self, *, workers: int = 2, pause_s: float = 0.25, **body: Any) -> Iterator[Counter[int]]:
-        """Searches without end while the block runs; counts the answers by status."""
+        """Searches without end while the block runs, no two alike, for nothing to come out of a cache; counts the answers by status."""
         statuses: Counter[int] = Counter()
         stopped = threading.Event()
 
@@ -67,7 +70,7 @@ class Services:
             for question in itertools.islice(itertools.cycle(QUESTIONS), first, None):
                 if stopped.is_set():
                     return
-                statuses[self.search(query=question, **body).status_code] += 1
+                statuses[self.search(query=f"{question} {next(self.words)}", **body).status_code] += 1
                 stopped.wait(pause_s)
 
         threads = [threading.Thread(target=work, args=(number,)) for number in range(workers)]

@@ -63,6 +63,14 @@ def test_the_pages_names_are_those_of_the_code() -> None:
         assert in_prometheus.startswith(name.replace(".", "_")), name
 
 
+def test_the_page_has_every_name_of_the_model_services() -> None:
+    """As tests/integration holds it for the gateway."""
+    page = (ROOT / "docs" / "telemetry.md").read_text(encoding="utf-8")
+    for module in (reranker.telemetry, embedding.telemetry):
+        names = {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str) and name != "SERVICE"}
+        assert {name for name in names if f"`{name}`" not in page} == set()
+
+
 def test_dashboards_and_alerts_ask_for_what_is_told() -> None:
     """Each metric in a query is on the page, which is held against the code."""
     for expr in asked():

@@ -58,6 +58,22 @@ def capacity() -> Dashboard:
                 query(quantile(0.95, "reranker_pair_duration_seconds"), "p95"),
             )
         )
+        .with_panel(
+            lines(
+                "Predicted wait",
+                "s",
+                "Until a reranker-service will be done with all it accepted.",
+                query(f"reranker_queue_duration_seconds{selector()}", pods),
+            )
+        )
+        .with_panel(
+            bars(
+                "Look-ups in the reranker-service's caches",
+                "short",
+                "Per second.",
+                query(_lookups(), "{{reranker_cache_name}} {{reranker_cache_result}}"),
+            )
+        )
         .with_row(Row("Work"))
         .with_panel(
             bars(
@@ -105,3 +121,7 @@ def _refused() -> str:
 
 def _ingested() -> str:
     return total("knowledge_ingest_items_total", by="knowledge_ingest_outcome")
+
+
+def _lookups() -> str:
+    return total("reranker_cache_lookups_total", by="reranker_cache_name, reranker_cache_result")
