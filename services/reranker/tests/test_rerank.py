@@ -12,8 +12,8 @@ import httpx
 import pytest
 from starlette.types import Message
 
-from reranker.api import MAX_IN_FLIGHT
 from reranker.schemas import MAX_BODY_BYTES
+from reranker.service import MAX_IN_FLIGHT
 
 StartApp = Callable[..., AbstractAsyncContextManager[Any]]
 

@@ -1,107 +1,27 @@
-"""The routes."""
+"""The routes of the service's own shape, and of TEI's, which shares a path with it."""
 
-import asyncio
-import hmac
-import math
 import time
-from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from typing import Annotated
 
-from fastapi import APIRouter, Depends, Header, Request
+from fastapi import APIRouter, Depends, Request
+from pydantic import Discriminator, Tag
 
-from modelkit import Background, Deadline, Gate, NotServed
-from modelkit.serving import Clock, deadline_of, timed_out
 from reranker.outcome import Outcome
-from reranker.scheduler import MIN_RETRY_MS, Scheduler
 from reranker.schemas import Info, RerankRequest, RerankResponse, Result, UnscoredResult
 from reranker.scorer import Scorer
-from reranker.settings import RerankSettings
-from reranker.telemetry import Instruments
-from servicekit.disconnect import ClientGoneError, run_until_disconnect
-from servicekit.problems import Problem
+from reranker.service import RESPONSES, authorised, best_first, service_of
+from reranker.wire import TextRank, TextsRequest, rerank_texts
+from servicekit.problems import SHAPE
 
-MAX_IN_FLIGHT = 64
-MAX_CHARS_IN_FLIGHT = 8 << 20
-"""Of all documents in flight together; with their tokens about 100 MB."""
-
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    429: {"description": '`{"status": "busy", "retry_after_ms": n}`'},
-    503: {"description": '`{"status": "timeout"}` or `{"status": "loading", "retry_after_ms": n}`'},
-}
+OWN, TEXTS = f"{SHAPE}documents", f"{SHAPE}texts"
 
 
-@dataclass
-class Service:
-    """Everything a route needs."""
-
-    settings: RerankSettings
-    scheduler: Background[Scheduler]
-    info: Info
-    instruments: Instruments
-    clock: Clock
-    gate: Gate
-
-    async def rank(self, request: Request, body: RerankRequest) -> Outcome:
-        """Score, with the checks, the deadline, the limit on requests and the metrics around it."""
-        started, error = self.clock(), None
-        try:
-            self._check(body)
-            deadline = deadline_of(request, self.clock, self.settings.rerank_deadline_s, body.deadline_ms)
-            scheduler = self.scheduler.get()
-            with self.gate.entered(lambda: retry_after_ms(scheduler), sum(map(len, body.documents))):
-                self.instruments.batch(len(body.documents))
-                return await self._rank(request, body, scheduler, deadline)
-        except NotServed as reason:
-            error = reason.status
-            raise
-        except (ClientGoneError, asyncio.CancelledError):
-            error = "cancelled"
-            raise
-        except Problem as problem:
-            error = problem.code
-            raise
-        finally:
-            self.instruments.request(self.clock() - started, error)
-
-    async def _rank(self, request: Request, body: RerankRequest, scheduler: Scheduler, deadline: Deadline) -> Outcome:
-        work = scheduler.rank(body.query, body.documents, deadline, allow_partial=body.allow_partial)
-        outcome = await run_until_disconnect(request, work)
-        if outcome.missed("deadline") and not (body.allow_partial and outcome.scored):
-            raise timed_out()
-        return outcome
-
-    def _check(self, body: RerankRequest) -> None:
-        if body.model not in (None, "", self.info.model):
-            raise Problem(404, "unknown_model", f"model: this service has {self.info.model}")
-        budget = self.settings.rerank_scored_chars_budget
-        scored_chars = sum(map(len, body.documents))
-        if budget and scored_chars > budget:
-            raise Problem(
-                422,
-                "scored_chars_exceeded",
-                f"documents: {scored_chars} characters in all, over the budget of {budget} (RERANK_SCORED_CHARS_BUDGET)",
-                extra={"scored_chars": scored_chars, "budget": budget},
-            )
+def shape_of(body: object) -> str:
+    """Which of the two a body has: TEI's says `texts`."""
+    return TEXTS if isinstance(body, TextsRequest) or (isinstance(body, dict) and "texts" in body and "documents" not in body) else OWN
 
 
-def retry_after_ms(scheduler: Scheduler) -> int:
-    """When half of what waits now will be done, and so about half of the places be free."""
-    return max(MIN_RETRY_MS, math.ceil(scheduler.backlog_s() * 500))
-
-
-def _service(request: Request) -> Service:
-    return cast("Service", request.app.state.service)
-
-
-async def _authorised(request: Request, authorization: Annotated[str | None, Header()] = None) -> None:
-    key = _service(request).settings.rerank_api_key
-    if key is None:
-        return
-    given = (authorization or "").encode("utf-8", "replace")
-    if not hmac.compare_digest(given, f"Bearer {key.get_secret_value()}".encode()):
-        headers = {"WWW-Authenticate": "Bearer"}
-        raise Problem(401, "unauthorized", "Authorization: the service's API key is required as a bearer token", headers=headers)
-
+Asked = Annotated[Annotated[RerankRequest, Tag(OWN)] | Annotated[TextsRequest, Tag(TEXTS)], Discriminator(shape_of)]
 
 router = APIRouter()
 
@@ -110,17 +30,21 @@ router = APIRouter()
     "/rerank",
     responses=RESPONSES,
     response_model_exclude_none=True,
-    dependencies=[Depends(_authorised)],
+    dependencies=[Depends(authorised)],
     summary="Scores of passages for a question",
 )
-async def rerank(request: Request, body: RerankRequest) -> RerankResponse:
-    """Passages are scored in the order given. A blank one is not run, and one whose score is no number is named.
+async def rerank(request: Request, body: Asked) -> RerankResponse | list[TextRank]:
+    """With `documents`, this service's own answer; with `texts`, TEI's bare array.
+
+    Passages are scored in the order given. A blank one is not run, and one whose score is no number is named.
 
     A deadline that passes first makes the answer 503 `timeout`, or with `allow_partial` a `partial` one of what was scored by
     then; with nothing scored it is 503 in any case. `allow_partial` speaks of the deadline only: one bad pair never fails a
     request.
     """
-    service = _service(request)
+    if isinstance(body, TextsRequest):
+        return await rerank_texts(request, body)
+    service = service_of(request)
     started = time.perf_counter()
     outcome = await service.rank(request, body)
     scorer = service.scheduler.get().scorer
@@ -140,7 +64,7 @@ async def rerank(request: Request, body: RerankRequest) -> RerankResponse:
 
 
 def results_of(outcome: Outcome, scorer: Scorer) -> list[Result]:
-    """Results by (raw score descending, index ascending): the public score may be equal where the raw ones differ."""
+    """One line a scored passage, best first."""
     return [
         Result(
             index=each.index,
@@ -149,11 +73,11 @@ def results_of(outcome: Outcome, scorer: Scorer) -> list[Result]:
             truncated=each.truncated,
             tokens=each.tokens,
         )
-        for each in sorted(outcome.scored, key=lambda each: (-each.raw, each.index))
+        for each in best_first(outcome)
     ]
 
 
 @router.get("/info", summary="Model, budget and limits")
 async def info(request: Request) -> Info:
     """Known before the model is loaded."""
-    return _service(request).info
+    return service_of(request).info

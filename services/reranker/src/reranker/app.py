@@ -11,13 +11,14 @@ from fastapi import FastAPI
 
 from modelkit import Background, Gate, LineProgress, ModelSpec, UnknownModelError, ensure, manifest, usable_cpus
 from modelkit.serving import Arrival, Clock, install_not_served, run_model_service
-from reranker import telemetry
-from reranker.api import MAX_CHARS_IN_FLIGHT, MAX_IN_FLIGHT, Service, router
+from reranker import telemetry, wire
+from reranker.api import router
 from reranker.cache import PassageCache, score_cache
 from reranker.cost import CostModel
 from reranker.scheduler import Observer, Scheduler
 from reranker.schemas import MAX_BODY_BYTES, Info
 from reranker.scorer import open_scorer
+from reranker.service import MAX_CHARS_IN_FLIGHT, MAX_IN_FLIGHT, Service
 from reranker.settings import NEIGHBOURS, PREFIXES, RerankSettings
 from reranker.warmup import warm_up
 from servicekit.health import Readiness, probe_routes
@@ -126,6 +127,7 @@ def create_app(
     )
     app.include_router(probe_routes(readiness, providers.registry))
     app.include_router(router)
+    app.include_router(wire.router)
     install_problem_handlers(app)
     install_not_served(app)
     app.add_middleware(BodyLimit, max_bytes=MAX_BODY_BYTES)

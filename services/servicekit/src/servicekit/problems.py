@@ -20,6 +20,8 @@ PROBLEM_JSON = "application/problem+json"
 MAX_NAME_LENGTH = 64
 SOURCES = frozenset({"body", "query", "path", "header", "cookie"})
 """Where the framework found a field: the first part of its location, and no part of its name."""
+SHAPE = "shape:"
+"""Begins the tags of a body that may have one of several shapes; no part of a field's name either."""
 
 
 class Problem(Exception):
@@ -74,6 +76,8 @@ def describe_validation(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, s
     for error in errors:
         location = list(map(str, error["loc"]))
         if location and location[0] in SOURCES:
+            del location[0]
+        if location and location[0].startswith(SHAPE):
             del location[0]
         # The name of an unknown field is input too: it is cleaned and cut, so that nothing strange or long comes back.
         field = clean_text(".".join(location))[:MAX_NAME_LENGTH] or "body"
