@@ -8,8 +8,9 @@ from typing import Literal
 import pytest
 
 from tests.browser.conftest import Visit
+from tests.browser.stack import Site
 from tests.browser.visitor import PHONE, Visitor, ids
-from tests.observe.stack import QUESTIONS
+from tests.observe.stack import QUESTIONS, until
 
 pytestmark = pytest.mark.browser
 
@@ -38,8 +39,10 @@ def _inspects(visitor: Visitor) -> None:
 
 
 def _watches(visitor: Visitor) -> None:
+    """With something to see: what the table of single fallbacks looks like is judged by the scripted incident, which has a trace store."""
     visitor.sign_in("engineer", "/console")
-    visitor.page.wait_for_selector("#over-time > *")
+    visitor.page.wait_for_selector("rect.stack")
+    visitor.page.click(".as-table summary")
 
 
 def _is_refused(visitor: Visitor) -> None:
@@ -54,6 +57,17 @@ PAGES: dict[str, Callable[[Visitor], None]] = {
     "console": _watches,
     "refusal": _is_refused,
 }
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fallback(site: Site) -> None:
+    """Something for the console to show: one search whose reranker was late."""
+    site.services.faulty.mode = "late"
+    try:
+        assert site.services.search(deadline_ms=1900).json()["rerank"]["reason"] == "deadline"
+    finally:
+        site.services.faulty.mode = "passes"
+    assert until(lambda: site.metrics.query("reranker_fallbacks_total"), 20) is not None
 
 
 def tab_to(visitor: Visitor, selector: str) -> None:

@@ -34,10 +34,11 @@ def test_the_inspector_shows_how_an_answer_came_about(visitor: Visitor) -> None:
     assert page.locator("#head .move").count() == sum(bool(one["moved"]) for one in receipt["head"]) > 0
     why = page.locator("#why li.why")
     assert [one.get_attribute("data-passage-id") for one in why.all()] == [one["id"] for one in answer["results"]]
-    visitor.picture("inspector")
+    visitor.picture("inspector", 1500)
     why.first.locator("summary").click()
     assert "Close in meaning: cosine" in why.first.inner_text()
-    visitor.picture("inspector-whole", whole=True)
+    why.first.scroll_into_view_if_needed()
+    visitor.picture("inspector-why")
 
 
 def test_the_console_counts_fallbacks_by_reason(visitor: Visitor, site: Site) -> None:

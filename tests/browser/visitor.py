@@ -82,13 +82,19 @@ class Visitor:
         # By the debugger's protocol, because the pages' own policy lets no such script in.
         session = self.context.new_cdp_session(self.page)
         session.send("Runtime.evaluate", {"expression": axe.find(os.environ).read_text(encoding="utf-8")})
-        found = self.page.evaluate("axe.run().then(({violations}) => violations)")
-        return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found if one["impact"] in GRAVE]
+        found = self.page.evaluate("axe.run().then(({violations, passes}) => ({violations, passes: passes.length}))")
+        assert found["passes"] > 10, "axe-core looked at next to nothing"
+        return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in found["violations"] if one["impact"] in GRAVE]
 
-    def picture(self, name: str, *, whole: bool = False) -> None:
-        """Keep what is on the screen."""
+    def picture(self, name: str, height: int = 0) -> None:
+        """Keep what is on the screen, or would be if it were this high in pixels."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
-        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", full_page=whole, animations="disabled")
+        usual = self.page.viewport_size
+        assert usual is not None
+        if height:
+            self.page.set_viewport_size({"width": usual["width"], "height": height})
+        self.page.screenshot(path=SCREENSHOTS / f"{name}.png", animations="disabled")
+        self.page.set_viewport_size(usual)
 
 
 @contextmanager
