@@ -32,6 +32,25 @@ async def test_the_list_shape_is_what_cohere_jina_and_vllm_have_in_common(start_
     assert body["meta"]["api_version"]["version"] == version[1:]
 
 
+@pytest.mark.parametrize("field", [{"return_documents": False}, {"truncate_prompt_tokens": -1}, {"raw_scores": True}])
+async def test_the_shared_path_speaks_the_list_to_who_says_something_of_it(start_app: StartApp, field: dict[str, Any]) -> None:
+    """Clients of vLLM and Infinity ask here."""
+    async with start_app() as running:
+        body = (await running.client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, **field})).json()
+        own = (await running.client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "model": ""})).json()
+    assert [one["index"] for one in body["results"]] == [1, 3, 0, 2]
+    assert "relevance_score" in body["results"][0]
+    assert own["status"] == "complete"
+
+
+async def test_a_mistyped_field_of_the_own_shape_is_refused(start_app: StartApp) -> None:
+    """It is nobody's."""
+    async with start_app() as running:
+        response = await running.client.post("/rerank", json={"query": QUERY, "documents": DOCUMENTS, "allow_partal": True})
+    assert response.status_code == 422
+    assert response.json()["detail"] == "allow_partal: unknown field"
+
+
 async def test_passages_may_be_objects_and_are_echoed_as_such(start_app: StartApp) -> None:
     """As Cohere's v1 and Jina send them."""
     request = {"query": QUERY, "documents": [{"text": text} for text in DOCUMENTS], "return_documents": True, "top_n": 2}

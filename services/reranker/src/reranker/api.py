@@ -1,4 +1,4 @@
-"""The routes of the service's own shape, and of TEI's, which shares a path with it."""
+"""The route of the service's own shape, which others share, told apart by the request."""
 
 import time
 from typing import Annotated
@@ -10,18 +10,31 @@ from reranker.outcome import Outcome
 from reranker.schemas import Info, RerankRequest, RerankResponse, Result, UnscoredResult
 from reranker.scorer import Scorer
 from reranker.service import RESPONSES, authorised, best_first, service_of
-from reranker.wire import TextRank, TextsRequest, rerank_texts
+from reranker.wire import ListRequest, ListResponse, TextRank, TextsRequest, rerank_list, rerank_texts
 from servicekit.problems import SHAPE
 
-OWN, TEXTS = f"{SHAPE}documents", f"{SHAPE}texts"
+OWN, LIST, TEXTS = f"{SHAPE}own", f"{SHAPE}list", f"{SHAPE}texts"
+FOREIGN = frozenset(
+    {
+        *("return_documents", "raw_scores", "rank_fields", "max_tokens_per_doc", "max_chunks_per_doc", "truncate", "truncation"),
+        *("truncate_prompt_tokens", "truncation_side", "max_tokens_per_query", "use_activation", "activation", "instruction"),
+        *("chat_template_kwargs", "priority", "request_id", "user"),
+    }
+)
+"""Fields of the list shape that the own one has not. A field that neither has is a mistake, and refused."""
 
 
 def shape_of(body: object) -> str:
-    """Which of the two a body has: TEI's says `texts`."""
-    return TEXTS if isinstance(body, TextsRequest) or (isinstance(body, dict) and "texts" in body and "documents" not in body) else OWN
+    """Which shape a body has: TEI's says `texts`; vLLM's and Infinity's clients come here too, and say something of theirs."""
+    names = set(body) if isinstance(body, dict) else set()
+    if isinstance(body, TextsRequest) or ("texts" in names and "documents" not in names):
+        return TEXTS
+    return LIST if isinstance(body, ListRequest) or names & FOREIGN else OWN
 
 
-Asked = Annotated[Annotated[RerankRequest, Tag(OWN)] | Annotated[TextsRequest, Tag(TEXTS)], Discriminator(shape_of)]
+Asked = Annotated[
+    Annotated[RerankRequest, Tag(OWN)] | Annotated[ListRequest, Tag(LIST)] | Annotated[TextsRequest, Tag(TEXTS)], Discriminator(shape_of)
+]
 
 router = APIRouter()
 
@@ -33,8 +46,8 @@ router = APIRouter()
     dependencies=[Depends(authorised)],
     summary="Scores of passages for a question",
 )
-async def rerank(request: Request, body: Asked) -> RerankResponse | list[TextRank]:
-    """With `documents`, this service's own answer; with `texts`, TEI's bare array.
+async def rerank(request: Request, body: Asked) -> RerankResponse | ListResponse | list[TextRank]:
+    """This service's own answer; with `texts` TEI's bare array, with a field of Cohere's, Jina's or vLLM's their list.
 
     Passages are scored in the order given. A blank one is not run, and one whose score is no number is named.
 
@@ -44,6 +57,8 @@ async def rerank(request: Request, body: Asked) -> RerankResponse | list[TextRan
     """
     if isinstance(body, TextsRequest):
         return await rerank_texts(request, body)
+    if isinstance(body, ListRequest):
+        return await rerank_list(request, body)
     service = service_of(request)
     started = time.perf_counter()
     outcome = await service.rank(request, body)

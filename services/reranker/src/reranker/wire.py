@@ -1,4 +1,6 @@
-"""The shapes that clients of other rerankers speak: Cohere's, Jina's and vLLM's at /v1/rerank and /v2/rerank, TEI's at /rerank.
+"""The shapes that clients of other rerankers speak: the list of Cohere, Jina and vLLM, and TEI's bare array.
+
+`/v1/rerank` and `/v2/rerank` speak the list; `/rerank` speaks all, and `api` tells which.
 
 None of them knows a partial answer: a deadline that passes first is 503. Fields that only steer another server are ignored, as those
 servers do; what would change the result is honoured or refused. A blank passage has no score and so no line, in any of them.
@@ -123,7 +125,7 @@ async def rerank_list(request: Request, body: ListRequest) -> ListResponse:
         for each in best_first(outcome)
     ]
     tokens = sum(each.tokens for each in outcome.scored)
-    version = request.url.path.split("/")[1].removeprefix("v")
+    version = "1" if request.url.path.startswith("/v1/") else "2"
     return ListResponse(
         id=str(uuid4()),
         model=service.info.model,
