@@ -71,10 +71,11 @@ test: setup ## everything: check, contract suite on a real OpenSearch node, end 
 	@$(MAKE) check models
 	@echo "waiting for the OpenSearch node's files"; while kill -0 "$$(cat .run/opensearch-install.pid)" 2>/dev/null; do sleep 0.5; done; cat .run/opensearch-install.log
 	@pytest services -m "models or opensearch"
-	@pytest tests -m "not cluster and not chart and not kubernetes and not images and not prometheus and not traces"
+	@pytest tests -m "not cluster and not chart and not kubernetes and not images and not prometheus and not traces and not browser"
 	@echo "waiting for the chart's tools"; while kill -0 "$$(cat .run/toolchain.pid)" 2>/dev/null; do sleep 0.5; done; cat .run/toolchain.log
 	@$(MAKE) chart-test
 	@pytest tests/observe -m prometheus
+	@$(MAKE) browser-test
 
 test-cluster: setup ## three nodes and a kill under search, ingestion and reindex; a secured node of 2.19 (needs Java 17 and 21); an upgrade
 	@pytest tests/cluster
@@ -88,6 +89,15 @@ observe: setup ## Prometheus, Jaeger and a collector beside the demo's services;
 test-observe: setup ## dashboards and alerts on a real Prometheus, traces through a real collector in a real Jaeger
 	@python -m tests.parts.toolchain observe >/dev/null
 	@pytest tests/observe
+
+browser-test: models ## the pages in a real Chromium, with a real Prometheus behind them; screenshots in .run/screenshots
+	@python -m tests.parts.axe >/dev/null
+	@pytest tests/browser
+
+incident: setup ## a scripted incident (slow, gone, wrong key, healed) that answers, pages, metrics, alerts, traces and log must all tell alike
+	@python -m tests.parts.axe >/dev/null
+	@python -m tests.parts.toolchain observe >/dev/null
+	@python -m tests.browser.incident
 
 .run/ca.crt: setup
 	@mkdir -p .run && python -c 'import ssl, certifi, shutil; shutil.copy(ssl.get_default_verify_paths().cafile or certifi.where(), "$@")'
@@ -130,4 +140,4 @@ eval: setup ## ranking quality of each leg, hybrid and reranked (EVAL_DATA=DIR t
 bench: setup ## the gateway against its parts and a raw search, as ratios (BENCH="scale --sizes 592,20000" runs one); writes docs/benchmarks.md
 	@python -m tests.load $(BENCH)
 
-.PHONY: help python setup models tools prerequisites demo up down check test test-cluster chart-test observe test-observe images image-test e2e dev docs cold-test eval bench
+.PHONY: help python setup models tools prerequisites demo up down check test test-cluster chart-test observe test-observe browser-test incident images image-test e2e dev docs cold-test eval bench

@@ -140,4 +140,4 @@ def test_dark_follows_the_system_until_somebody_chooses(visit: Visit) -> None:
 def _brightness(visitor: Visitor) -> float:
     """Of the page's ground, from black 0 to white 1."""
     colour = visitor.page.evaluate("getComputedStyle(document.body).backgroundColor.match(/[0-9.]+/g).slice(0, 3).map(Number)")
-    return sum(colour) / 3 / 255
+    return float(sum(colour)) / 3 / 255

@@ -34,7 +34,7 @@ def test_the_inspector_shows_how_an_answer_came_about(visitor: Visitor) -> None:
     assert page.locator("#head .move").count() == sum(bool(one["moved"]) for one in receipt["head"]) > 0
     why = page.locator("#why li.why")
     assert [one.get_attribute("data-passage-id") for one in why.all()] == [one["id"] for one in answer["results"]]
-    visitor.picture("inspector", 1500)
+    visitor.picture("inspector", 1060)
     why.first.locator("summary").click()
     assert "Close in meaning: cosine" in why.first.inner_text()
     why.first.scroll_into_view_if_needed()

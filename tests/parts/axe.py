@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.parts import MissingPart, cache_folder
 
 RECIPE = Path(__file__).parents[1] / "browser"
 FILES = ("package.json", "package-lock.json")
+HOW = "Debian: apt-get install --no-install-recommends nodejs npm; macOS: brew install node"
 INSTALL_S = 120
 
 
@@ -38,7 +40,7 @@ def find(env: Mapping[str, str]) -> Path:
 def _install(place: Path, env: Mapping[str, str]) -> None:
     npm = shutil.which("npm", path=env.get("PATH", ""))
     if npm is None:
-        raise MissingPart("npm is missing: put it on PATH (Debian: apt-get install nodejs npm; macOS: brew install node).")
+        raise MissingPart(f"npm is missing: put it on PATH ({HOW}).")
     with tempfile.TemporaryDirectory(prefix=".axe-", dir=place.parent) as fresh:
         for name in FILES:
             shutil.copy(RECIPE / name, fresh)
@@ -51,5 +53,15 @@ def _install(place: Path, env: Mapping[str, str]) -> None:
         Path(fresh, "node_modules").rename(place / "node_modules")
 
 
+def main() -> int:
+    """Get it ahead of the tests, and print where it is; status 1 and a sentence if it cannot be had."""
+    try:
+        print(find(os.environ))
+    except MissingPart as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    print(find(os.environ))
+    raise SystemExit(main())

@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tests.parts.axe import HOW as NPM
+from tests.parts.browser import HOW as CHROMIUM
+from tests.parts.browser import NAMES as BROWSERS
 from tests.parts.opensearch.install import installed
 from tests.parts.opensearch.java import find_java
 from tests.parts.toolchain.catalogue import CHART
@@ -59,10 +62,12 @@ PREREQUISITES = (
     ),
     Prerequisite(
         "Prometheus",
-        "make test, make observe",
+        "make test, make observe, make incident",
         lambda environ: all(_command(name)(environ) for name in ("prometheus", "promtool")),
         "Debian: apt-get install prometheus; macOS: brew install prometheus",
     ),
+    Prerequisite("Chromium", "make test, make incident", lambda environ: any(_command(name)(environ) for name in BROWSERS), CHROMIUM),
+    Prerequisite("npm", "make test, make incident: axe-core", _command("npm"), NPM),
 )
 
 
