@@ -24,6 +24,7 @@ SERVICE_GROUPS: dict[str, tuple[type[SettingsGroup], ...]] = {
     "Embedding-service": (EmbeddingSettings,),
     "Frontend": FRONTEND_GROUPS,
 }
+MAX_PICTURE_BYTES = 150_000
 SAID_IN_WORDS = {"EMBEDDED_PATH", "MODEL_CACHE_DIR"}
 
 
@@ -106,3 +107,14 @@ def test_every_test_that_a_page_names_exists() -> None:
     named = {name for page in (root / "docs").rglob("*.md") for name in re.findall(r"`(test_[a-z0-9_]+)`", page.read_text())}
     assert named
     assert {name for name in named if f"def {name}(" not in tests} == set()
+
+
+def test_every_picture_that_a_page_shows_exists() -> None:
+    """With words for those who cannot see it; small enough to look at, and none is left over."""
+    root = Path(__file__).parents[2]
+    pages = [root / "README.md", *(root / "docs").rglob("*.md")]
+    shown = [(page, alt, target) for page in pages for alt, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8"))]
+    pictures = {(page.parent / target).resolve() for page, _, target in shown}
+    assert [target for _, alt, target in shown if not alt] == []
+    assert [picture for picture in pictures if not picture.is_file() or picture.stat().st_size > MAX_PICTURE_BYTES] == []
+    assert set((root / "docs" / "images").glob("*")) <= pictures
