@@ -113,8 +113,9 @@ def test_every_picture_that_a_page_shows_exists() -> None:
     """With words for those who cannot see it; small enough to look at, and none is left over."""
     root = Path(__file__).parents[2]
     pages = [root / "README.md", *(root / "docs").rglob("*.md")]
-    shown = [(page, alt, target) for page in pages for alt, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8"))]
+    picture = re.compile(r"!\[([^\]]*)\]\(([^)]+)\)")
+    shown = [(page, alt, target) for page in pages for alt, target in picture.findall(page.read_text(encoding="utf-8"))]
     pictures = {(page.parent / target).resolve() for page, _, target in shown}
     assert [target for _, alt, target in shown if not alt] == []
-    assert [picture for picture in pictures if not picture.is_file() or picture.stat().st_size > MAX_PICTURE_BYTES] == []
+    assert [file for file in pictures if not file.is_file() or file.stat().st_size > MAX_PICTURE_BYTES] == []
     assert set((root / "docs" / "images").glob("*")) <= pictures
