@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 import httpx
 
-Mode = Literal["passes", "late", "slow", "silent", "partial", "wrong key"]
+Mode = Literal["passes", "late", "busy", "slow", "silent", "partial", "wrong key"]
 
+BUSY = json.dumps({"status": "busy", "retry_after_ms": 500}).encode()
 LATE = json.dumps({"status": "timeout"}).encode()
 SILENCE_S = 20
 SLOW_S = 2.5
@@ -71,6 +72,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.recv(1)  # until the caller has had enough
         elif self.faulty.mode == "late":
             self._answer(503, LATE)
+        elif self.faulty.mode == "busy":
+            self._answer(429, BUSY)
         else:
             if self.faulty.mode == "slow":
                 time.sleep(SLOW_S)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tests.observe.stack import AT_ONCE, Services, until
@@ -48,12 +49,18 @@ class Incident:
     def wait(self, *alerts: str) -> None:
         """For alerts to fire."""
         for alert in alerts:
-            self.fired[alert] = until(lambda alert=alert: alert in self.prometheus.firing(), FIRES_S)
+            self.fired[alert] = until(partial(self._fires, alert), FIRES_S)
 
     def wait_over(self, *alerts: str) -> None:
         """For alerts to be over."""
         for alert in alerts:
-            self.over[alert] = until(lambda alert=alert: alert not in self.prometheus.firing(), ENDS_S)
+            self.over[alert] = until(partial(self._is_over, alert), ENDS_S)
+
+    def _fires(self, alert: str) -> bool:
+        return alert in self.prometheus.firing()
+
+    def _is_over(self, alert: str) -> bool:
+        return not self._fires(alert)
 
     def wait_reason(self, reason: str) -> None:
         """For a fallback with this reason."""
@@ -79,7 +86,7 @@ def play(services: Services, prometheus: Prometheus) -> Incident:
 
 
 def _reranker_fails(seen: Incident) -> None:
-    """Late, silent, gone, and documents that are refused meanwhile."""
+    """Late, busy, silent, gone, and documents that are refused meanwhile."""
     services, door = seen.services, seen.services.faulty
     good = {"id": "good", "content": "Ein Hinweis zum Gießen.", "allowed_roles": ["reader"]}
     bad = {"id": "bad", "chunks": [{"id": "one", "content": "a"}, {"id": "one", "content": "b"}], "allowed_roles": ["reader"]}
@@ -88,6 +95,9 @@ def _reranker_fails(seen: Incident) -> None:
     with services.load(deadline_ms=SHORT_MS):
         seen.wait_reason("deadline")
         seen.wait("RerankerFallbackRatioHigh", "IngestRejects")
+    door.mode = "busy"
+    services.search()
+    seen.wait_reason("overloaded")
     door.mode = "silent"
     services.search(deadline_ms=SHORT_MS)
     seen.wait_reason("client_timeout")
@@ -142,11 +152,13 @@ def _hanging(services: Services) -> Iterator[None]:
 
 
 def _much_is_sent(seen: Incident) -> None:
-    """More at once than the reranker-service takes, after a time with little."""
+    """After a time with little; then others crowd the reranker-service."""
     with seen.services.load(**FEW):
         until(lambda: "RerankerCostHigh" not in seen.prometheus.firing(), ENDS_S)
     with seen.services.load(workers=AT_ONCE, pause_s=0):
         seen.wait("RerankerCostHigh")
-        seen.wait_reason("overloaded")
+    refused = 'http_server_request_duration_seconds_count{service="knowledge-reranker", http_response_status_code="429"}'
+    with seen.services.crowd():
+        until(lambda: seen.prometheus.query(f"increase({refused}[5s]) > 0"), FIRES_S)
     with seen.services.load(**FEW):
         seen.wait_over("RerankerCostHigh")

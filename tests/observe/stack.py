@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,8 @@ CORPUS = Path("examples/houseplants/corpus/diagnose").resolve()
 KEY = "the-right-key-of-the-reranker-service"
 AT_ONCE = 12
 """Searches that the gateway takes in; more than the reranker-service does."""
+PAIRS = 80
+"""Within the reranker-service's budget of characters."""
 QUESTIONS = (
     "Meine unteren Blätter werden gelb, die oberen sind noch grün. Was fehlt?",
     "Warum haben die Blätter braune Spitzen?",
@@ -64,24 +66,48 @@ class Services:
     def load(self, *, workers: int = 2, pause_s: float = 0.25, **body: Any) -> Iterator[Counter[int]]:
         """Searches without end while the block runs, no two alike, for nothing to come out of a cache; counts the answers by status."""
         statuses: Counter[int] = Counter()
-        stopped = threading.Event()
 
-        def work(first: int) -> None:
-            for question in itertools.islice(itertools.cycle(QUESTIONS), first, None):
-                if stopped.is_set():
-                    return
-                statuses[self.search(query=f"{question} {next(self.words)}", **body).status_code] += 1
-                stopped.wait(pause_s)
+        def search(question: str) -> None:
+            statuses[self.search(query=f"{question} {next(self.words)}", **body).status_code] += 1
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(workers)]
-        for thread in threads:
-            thread.start()
-        try:
+        with repeated(search, workers, pause_s):
             yield statuses
-        finally:
-            stopped.set()
-            for thread in threads:
-                thread.join()
+
+    @contextmanager
+    def crowd(self) -> Iterator[None]:
+        """Others at the reranker-service, who have long lists and are more than it takes in."""
+
+        def rerank(question: str) -> None:
+            documents = [f"{question} {next(self.words)}" for _ in range(PAIRS)]
+            body = {"query": next(self.words), "documents": documents}
+            headers = {"Authorization": f"Bearer {KEY}"}
+            httpx.post(f"{self.reranker.url}/rerank", json=body, headers=headers, timeout=60, trust_env=False)
+
+        with repeated(rerank, 2 * AT_ONCE, 0.1):
+            yield
+
+
+@contextmanager
+def repeated(act: Callable[[str], None], workers: int, pause_s: float) -> Iterator[None]:
+    """Each worker acts on one question after the other, without end, while the block runs."""
+    stopped = threading.Event()
+
+    def work(first: int) -> None:
+        for question in itertools.islice(itertools.cycle(QUESTIONS), first, None):
+            if stopped.is_set():
+                return
+            act(question)
+            stopped.wait(pause_s)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(workers)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
 
 
 @contextmanager
@@ -121,7 +147,7 @@ def running_services(folder: Path, **settings: str) -> Iterator[Services]:
             door.go()
 
 
-def until(condition: Any, limit_s: float) -> float | None:
+def until(condition: Callable[[], object], limit_s: float) -> float | None:
     """Seconds until `condition()` was true; None if that took longer than `limit_s`."""
     began = time.monotonic()
     while time.monotonic() - began < limit_s:

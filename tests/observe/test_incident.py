@@ -16,7 +16,7 @@ from tests.parts import chart, prometheus
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.timeout(480)]
 
-REASONS = ["deadline", "client_timeout", "transport", "circuit_open", "misconfigured", "overloaded"]
+REASONS = ["deadline", "overloaded", "client_timeout", "transport", "circuit_open", "misconfigured"]
 
 
 @pytest.fixture(scope="module")
