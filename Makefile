@@ -21,6 +21,7 @@ MODELS_RERANKER ?= ms-marco-minilm-l12-v2
 EVAL_DATA ?= examples/houseplants
 EVAL_OPTIONS ?=
 BENCH ?=
+SOAK_MINUTES ?= 15
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -140,4 +141,7 @@ eval: setup ## ranking quality of each leg, hybrid and reranked (EVAL_DATA=DIR t
 bench: setup ## the gateway against its parts and a raw search, as ratios (BENCH="scale --sizes 592,20000" runs one); writes docs/benchmarks.md
 	@python -m tests.load $(BENCH)
 
-.PHONY: help python setup models tools prerequisites demo up down check test test-cluster chart-test observe test-observe browser-test incident images image-test e2e dev docs cold-test eval bench
+soak: setup ## the reranker-service under mixed load for SOAK_MINUTES (15): fails if its memory grows or an answer is none that may come
+	@python -m tests.soak --minutes $(SOAK_MINUTES)
+
+.PHONY: help python setup models tools prerequisites demo up down check test test-cluster chart-test observe test-observe browser-test incident images image-test e2e dev docs cold-test eval bench soak

@@ -36,7 +36,7 @@ def test_a_prediction_is_a_number_that_never_falls_with_the_length(runs: list[tu
     predicted = [model.predict_s(tokens) for tokens in (0, 1, 10, 100, 512, 1024, 8192)]
     assert all(math.isfinite(each) and each >= 0 for each in predicted)
     assert predicted == sorted(predicted)
-    assert all(model.usual_s(tokens) <= model.predict_s(tokens) for tokens in (1, 100, 8192))
+    assert all(model.average_s(tokens) <= model.predict_s(tokens) for tokens in (1, 100, 8192))
 
 
 @pytest.mark.parametrize("tokens", [20, 100, 200, 450, 1000])
@@ -53,6 +53,14 @@ def test_most_runs_end_before_their_prediction() -> None:
         predicted = _taught(noise=0.4, seed=seed).predict_s(166)
         shares.append(np.mean(chance.uniform(0.6, 1.4, 1000) * _machine(166) <= predicted))
     assert 0.85 < np.mean(shares) < 0.99
+
+
+def test_many_together_take_about_their_average() -> None:
+    """With its margin of a tenth, however they scatter: a sum of high quantiles would send away half of those that fit."""
+    model, chance = _taught(noise=0.8, runs=2000), np.random.default_rng(4)
+    together = float(np.sum(chance.uniform(0.2, 1.8, 500) * _machine(166))) / 500
+    assert model.average_s(166) == pytest.approx(1.1 * together, rel=0.25)
+    assert model.predict_s(166) > 1.25 * model.average_s(166)
 
 
 def test_outliers_hardly_move_it() -> None:

@@ -17,6 +17,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from modelkit.errors import ModelError
+from modelkit.runtime import return_freed_memory
 from servicekit.disconnect import CLIENT_CLOSED_REQUEST, ClientGoneError
 from servicekit.problems import Problem
 from servicekit.server import serve
@@ -245,6 +246,7 @@ def run_model_service(
             os._exit(status)
         raise SystemExit(status)
 
+    return_freed_memory()
     # The server drains on the signal, puts this handler back and raises the signal again: it decides the exit status.
     signal.signal(signal.SIGTERM, on_terminate)
     serve(service, default_port, log_level, lambda: create_app(fail), grace_s=grace_s)

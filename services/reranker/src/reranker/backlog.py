@@ -26,7 +26,7 @@ class Task:
         key: equal for pairs that have the same score.
         bound: the query.
         pair: with one of its documents.
-        cost_s: predicted seconds.
+        cost_s: predicted seconds, as a share of the work of many.
         options: setting `terminate` on them ends the run.
     """
 
@@ -94,7 +94,7 @@ class Backlog:
 
     Args:
         workers: how many pairs run at once.
-        price: seconds that a pair would take now; it may have become cheaper since it was accepted.
+        price: seconds within which a pair will end that is started now.
     """
 
     def __init__(self, workers: int, price: Callable[[Task], float]) -> None:

@@ -1,8 +1,8 @@
 """How long a run will take, learned from those before it.
 
 The time of a run is `pace x (a + b S + c S^2)` for S tokens. The three coefficients are the model's and the machine's and move
-slowly; the pace is how fast the machine is just now (a neighbour, a second worker, a lower clock) and moves with the last runs. A
-prediction takes a high quantile of those, so that most runs end sooner.
+slowly; the pace is how fast the machine is just now (a neighbour, a second worker, a lower clock) and moves with the last runs. Whether
+one run ends in time is asked of a high quantile of those; how long many take together, of their mean.
 """
 
 import threading
@@ -17,7 +17,7 @@ WINDOW = 32
 """Runs that the pace is made of."""
 QUANTILE = 0.9
 MARGIN = 1.1
-"""The least distance of a prediction from the median."""
+"""The least distance of a prediction from what is usual."""
 CLIP = 3.0
 """How far from the prediction a run may be before it counts as an outlier, as a factor."""
 SLOWEST = 0.02
@@ -46,13 +46,17 @@ class CostModel:
         self._coefficients: Vector = np.array([0.0, seconds_per_token * SCALE, 0.0])
         self._lengths: dict[int, _Length] = {}
         self._ratios: deque[float] = deque(maxlen=WINDOW)
-        self._median = self._high = 1.0
+        self._median = self._mean = self._high = 1.0
         self._learned = 0
         self._lock = threading.Lock()
 
     def predict_s(self, tokens: int) -> float:
-        """Seconds that a run of so many tokens will take, on the safe side."""
-        return max(self._high, MARGIN * self._median) * self._shape(tokens)
+        """Seconds within which one run of so many tokens will most likely end."""
+        return max(self._high, MARGIN * self._mean) * self._shape(tokens)
+
+    def average_s(self, tokens: int) -> float:
+        """Seconds that such a run contributes to many, with a margin."""
+        return MARGIN * self._mean * self._shape(tokens)
 
     def usual_s(self, tokens: int) -> float:
         """Seconds that it takes as often as not."""
@@ -76,6 +80,7 @@ class CostModel:
         self._ratios.append(ratio)
         ranked = sorted(self._ratios)
         self._median = ranked[len(ranked) // 2]
+        self._mean = sum(min(each, CLIP * self._median) for each in ranked) / len(ranked)
         self._high = ranked[min(len(ranked) - 1, int(QUANTILE * len(ranked)))]
 
     def _learn_shape(self, tokens: int, ratio: float) -> None:

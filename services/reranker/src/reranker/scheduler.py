@@ -201,11 +201,11 @@ class Scheduler:
             job.scores.empty(index)
             return
         self._observer.lookup("pairs", "miss")
-        task = Task(key, bound, pair, 0.0, OnnxModel.run_options())
-        task.cost_s = self._price(task)
-        job.join(task, index)
+        cost_s = sum(map(self._cost.average_s, bound.runs(pair)))
+        job.join(Task(key, bound, pair, cost_s, OnnxModel.run_options()), index)
 
     def _price(self, task: Task) -> float:
+        """Seconds within which the pair will end; cheaper than when it was accepted if its passage has become known."""
         return sum(map(self._cost.predict_s, task.bound.runs(task.pair)))
 
     def _settle(self, job: Job) -> None:
