@@ -18,9 +18,13 @@ def say(line: str) -> None:
     print(f"demo: {line}", flush=True)
 
 
+WITHOUT_CACHES = {"knowledge-reranker": {"RERANK_CACHE_ENTRIES": "0", "RERANK_PASSAGE_CACHE_MB": "0"}}
+"""The tour asks one question again and again, and each time it shall cost what it costs the first time."""
+
+
 def demo(corpus: Path) -> None:
     """Everything, then stay up until Ctrl-C; without a terminal end after the tour."""
-    stack = bring_up(corpus, say)
+    stack = bring_up(corpus, say, more=WITHOUT_CACHES)
     try:
         tour = Tour(stack)
         tour.run()

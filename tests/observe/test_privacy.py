@@ -73,6 +73,7 @@ def use(services: Services) -> None:
     httpx.get(f"{gateway}/search", params={"q": QUERY}, headers=bearer, timeout=60, trust_env=False)
     httpx.post(f"{gateway}/search", content=f'{{"query": "{TYPED}', headers=bearer, timeout=60, trust_env=False)
     httpx.post(f"{gateway}/search", json=body, headers={"Authorization": bearer["Authorization"] + "x"}, timeout=60, trust_env=False)
+    assert httpx.get(f"{gateway}/{TYPED}", headers=bearer, timeout=60, trust_env=False).status_code == 404
     _without_embedding(services, body)
 
 

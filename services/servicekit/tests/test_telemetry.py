@@ -8,12 +8,13 @@ import pytest
 from fastapi import FastAPI
 from opentelemetry import metrics, propagate, trace
 from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from servicekit.health import Readiness, probe_routes
-from servicekit.telemetry import ENDPOINTS, Telemetry, instrument, set_up_telemetry
+from servicekit.telemetry import ENDPOINT, ENDPOINTS, METRICS_ENDPOINT, TRACES_ENDPOINT, Telemetry, instrument, set_up_telemetry
 
 DISTRIBUTION = "knowledge-servicekit"
 
@@ -36,14 +37,29 @@ def test_without_an_endpoint_nothing_is_exported() -> None:
     assert processors(set_up_telemetry("s", DISTRIBUTION)) == ()
 
 
-@pytest.mark.parametrize("name", ENDPOINTS)
-def test_an_endpoint_makes_the_exporters(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any of the standard variables is enough."""
-    monkeypatch.setenv(name, "http://127.0.0.1:9")
+@pytest.mark.parametrize(
+    ("env", "traces", "metrics_too"),
+    [
+        ({ENDPOINT: "http://127.0.0.1:9"}, True, True),
+        ({TRACES_ENDPOINT: "http://127.0.0.1:9"}, True, False),
+        ({METRICS_ENDPOINT: "http://127.0.0.1:9"}, False, True),
+        ({ENDPOINT: "http://127.0.0.1:9", "OTEL_METRICS_EXPORTER": "none"}, True, False),
+        ({ENDPOINT: "http://127.0.0.1:9", "OTEL_TRACES_EXPORTER": "none"}, False, True),
+    ],
+)
+def test_an_endpoint_makes_the_exporters_of_its_signals(
+    env: dict[str, str], traces: bool, metrics_too: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The standard variables, and no address that nobody named."""
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
-    monkeypatch.setattr("opentelemetry.exporter.otlp.proto.http.metric_exporter.OTLPMetricExporter.export", lambda *_, **__: None)
+    made: list[object] = []
+    monkeypatch.setattr("opentelemetry.exporter.otlp.proto.http.metric_exporter.OTLPMetricExporter.__init__", lambda self: made.append(self))
+    monkeypatch.setattr("servicekit.telemetry.PeriodicExportingMetricReader", lambda _: InMemoryMetricReader())
     telemetry = set_up_telemetry("s", DISTRIBUTION)
-    assert [type(one) for one in processors(telemetry)] == [BatchSpanProcessor]
+    assert [type(one) for one in processors(telemetry)] == ([BatchSpanProcessor] if traces else [])
+    assert bool(made) is metrics_too
     telemetry.tracer_provider.shutdown()
 
 

@@ -74,12 +74,9 @@ log = structlog.get_logger(SERVICE)
 
 
 def begin_request_span(span: Span, scope: Mapping[str, Any]) -> None:
-    """A search span says from its beginning whether there was a fallback, also if it ends in a problem; no span names a document."""
-    path = str(scope.get("path"))
-    if path in SEARCH_PATHS:
+    """A search span says from its beginning whether there was a fallback, also if it ends in a problem."""
+    if scope.get("path") in SEARCH_PATHS:
         span.set_attribute(RERANKER_FALLBACK, value=False)
-    elif path.startswith("/documents/"):
-        span.set_attribute("url.path", "/documents/{document_id}")
 
 
 def error_type(error: BaseException) -> str:

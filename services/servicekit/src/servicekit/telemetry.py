@@ -24,10 +24,14 @@ from servicekit.health import PROBE_PATHS
 # the old convention, in milliseconds. A user's own choice stays.
 os.environ.setdefault("OTEL_SEMCONV_STABILITY_OPT_IN", "http")
 
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+ENDPOINT, TRACES_ENDPOINT, METRICS_ENDPOINT = ENDPOINTS = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+)
 
-QUERY_ATTRIBUTES = ("url.query", "url.full", "http.target", "http.url")
-"""Span attributes of the stable and the old convention that may hold a query string."""
+CALLER_ATTRIBUTES = ("url.query", "url.full", "url.path", "http.target", "http.url")
+"""Span attributes of the stable and the old convention that hold what the caller typed; the route is enough to find a span."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +66,20 @@ def set_up_telemetry(service: str, distribution: str, *, readers: Sequence[Metri
     ProcessCollector(registry=registry)
     all_readers: list[Any] = [PrometheusMetricReader(registry=registry, scope_info_enabled=False), *readers]
     tracer_provider = TracerProvider(resource=resource)
-    if any(os.environ.get(name) for name in ENDPOINTS):
-        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    if _exported("OTEL_TRACES_EXPORTER", TRACES_ENDPOINT):
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
         tracer_provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    if _exported("OTEL_METRICS_EXPORTER", METRICS_ENDPOINT):
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
         all_readers.append(PeriodicExportingMetricReader(OTLPMetricExporter()))
     return Telemetry(tracer_provider, MeterProvider(all_readers, resource), registry)
+
+
+def _exported(exporter: str, endpoint: str) -> bool:
+    """Whether a signal goes out: there is an address for it, and its exporter is not `none`."""
+    return os.environ.get(exporter) != "none" and any(os.environ.get(name) for name in (ENDPOINT, endpoint))
 
 
 def _resource(service: str, distribution: str) -> Resource:
@@ -84,8 +95,7 @@ def instrument(app: FastAPI, telemetry: Telemetry, on_request: Callable[[Span, M
     from opentelemetry.instrumentation.fastapi import FastAPIInstrumentor
 
     def hook(span: Span, scope: Mapping[str, Any]) -> None:
-        # A query string holds what the caller typed; the route is enough to find a span.
-        for name in QUERY_ATTRIBUTES:
+        for name in CALLER_ATTRIBUTES:
             span.set_attribute(name, "")
         if on_request is not None:
             on_request(span, scope)

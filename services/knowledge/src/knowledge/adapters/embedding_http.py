@@ -1,5 +1,6 @@
 """The embedding-service over HTTP."""
 
+import asyncio
 import math
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from knowledge.telemetry import ERROR_TYPE, GEN_AI_MODEL, GEN_AI_OPERATION
 
 DEADLINE_HEADER = "X-Deadline-Ms"
 ANSWER_MARGIN_S = 0.05
+CALLER_MARGIN_S = 0.02
 
 
 class HttpEmbedder:
@@ -45,8 +47,10 @@ class HttpEmbedder:
         headers = {DEADLINE_HEADER: str(max(1, int((timeout_s - ANSWER_MARGIN_S) * 1000)))}
         body = {"texts": list(texts), "kind": kind}
         try:
-            response = await post_json(self._client, f"{self._url}/embed", body, timeout_s=timeout_s, headers=headers)
-        except httpx.TimeoutException as error:
+            # A little before the caller stops waiting, or the span of a late call would not say so.
+            async with asyncio.timeout(max(0.001, timeout_s - CALLER_MARGIN_S)):
+                response = await post_json(self._client, f"{self._url}/embed", body, timeout_s=timeout_s, headers=headers)
+        except (httpx.TimeoutException, TimeoutError) as error:
             raise EmbeddingError("timeout") from error
         except (httpx.DecodingError, AnswerTooLarge) as error:
             raise EmbeddingError("malformed_response") from error
