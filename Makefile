@@ -141,7 +141,10 @@ eval: setup ## ranking quality of each leg, hybrid and reranked (EVAL_DATA=DIR t
 bench: setup ## the gateway against its parts and a raw search, as ratios (BENCH="scale --sizes 592,20000" runs one); writes docs/benchmarks.md
 	@python -m tests.load $(BENCH)
 
+bench-rerank: setup ## the reranker-service against a padded batch, three peers, deadlines and overload (EVAL_DATA=DIR; gigabytes once); writes docs/benchmarks.md
+	@python -m tests.load.rerank --data "$(EVAL_DATA)"
+
 soak: setup ## the reranker-service under mixed load for SOAK_MINUTES (15): fails if its memory grows or an answer is none that may come
 	@python -m tests.soak --minutes $(SOAK_MINUTES)
 
-.PHONY: help python setup models tools prerequisites demo up down check test test-cluster chart-test observe test-observe browser-test incident images image-test e2e dev docs cold-test eval bench soak
+.PHONY: help python setup models tools prerequisites demo up down check test test-cluster chart-test observe test-observe browser-test incident images image-test e2e dev docs cold-test eval bench bench-rerank soak

@@ -55,7 +55,11 @@ def test_an_endpoint_makes_the_exporters_of_its_signals(
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "1")
     made: list[object] = []
-    monkeypatch.setattr("opentelemetry.exporter.otlp.proto.http.metric_exporter.OTLPMetricExporter.__init__", lambda self: made.append(self))
+
+    def make(exporter: object) -> None:
+        made.append(exporter)
+
+    monkeypatch.setattr("opentelemetry.exporter.otlp.proto.http.metric_exporter.OTLPMetricExporter.__init__", make)
     monkeypatch.setattr("servicekit.telemetry.PeriodicExportingMetricReader", lambda _: InMemoryMetricReader())
     telemetry = set_up_telemetry("s", DISTRIBUTION)
     assert [type(one) for one in processors(telemetry)] == ([BatchSpanProcessor] if traces else [])

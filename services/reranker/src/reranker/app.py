@@ -9,7 +9,7 @@ from importlib.metadata import version
 import structlog
 from fastapi import FastAPI
 
-from modelkit import Background, Gate, LineProgress, ModelSpec, UnknownModelError, ensure, manifest, usable_cpus
+from modelkit import Background, Cpus, Gate, LineProgress, ModelFiles, ModelSpec, UnknownModelError, ensure, manifest, usable_cpus
 from modelkit.serving import Arrival, Clock, install_not_served, run_model_service
 from reranker import telemetry, wire
 from reranker.api import router
@@ -45,7 +45,12 @@ def load_scheduler(settings: RerankSettings, observer: Observer) -> Scheduler:
     """
     progress = LineProgress(lambda line: log.info("model", detail=line))
     files = ensure(settings.rerank_model, settings.model_cache_dir, progress, precision=settings.rerank_precision)
-    cpus, cost = usable_cpus(), CostModel()
+    return new_scheduler(files, usable_cpus(), settings, observer)
+
+
+def new_scheduler(files: ModelFiles, cpus: Cpus, settings: RerankSettings, observer: Observer) -> Scheduler:
+    """Open these files and warm them up."""
+    cost = CostModel()
     passages = PassageCache(settings.rerank_passage_cache_mb * 1_000_000, lambda hit: observer.lookup("passages", "hit" if hit else "miss"))
     scorer = open_scorer(files, cpus, passages)
     warm_up(scorer, cost, cpus.count)
