@@ -14,7 +14,7 @@ from reranker.cache import ScoreCache, score_cache
 from reranker.cost import CostModel
 from reranker.fake import FakeScorer, ManualClock, Score
 from reranker.outcome import Outcome
-from reranker.scheduler import Scheduler
+from reranker.scheduler import STALE_S, Scheduler
 
 LIMIT_S = 20
 
@@ -180,6 +180,18 @@ async def test_what_an_idle_service_could_not_do_is_not_begun(bench: Make) -> No
     outcome = await made.rank("a", "b", "c", "d", left_s=2.5)
     assert made.scorer.runs == []
     assert [each.reason for each in outcome.unscored] == ["deadline"] * 4
+
+
+@pytest.mark.parametrize("partial", [True, False])
+async def test_predictions_that_are_too_dark_are_corrected(bench: Make, partial: bool) -> None:
+    """Nothing is let in, so nothing is learned: after a pause one request may try, and from then on all is well."""
+    made = bench(seconds_per_token=0.01)
+    for _ in range(40):
+        made.scheduler._cost.learn(1, 100.0)
+    assert (await made.rank("a", "b", left_s=1, partial=partial)).missed("deadline")
+    made.scorer.clock.advance(STALE_S + 1)
+    assert len((await made.rank("a", "b", left_s=1, partial=partial)).scored) == 2
+    assert len((await made.rank("c", "d", left_s=1, partial=partial)).scored) == 2
 
 
 async def test_the_backlog_is_told_in_seconds(bench: Make) -> None:

@@ -56,6 +56,8 @@ class Job:
         self.waiting: dict[Task, bool] = {}
         """In the order given; True for those that were promised."""
         self.running: set[Task] = set()
+        self.probe = False
+        """Its first pair runs even if it is predicted to end too late: to learn whether that is true."""
         self.remaining_s = self.promised_s = self.longest_s = 0.0
         self.promised = 0
 
@@ -171,10 +173,11 @@ class Backlog:
         while (job := self._pick(now)) is not None:
             task = next(iter(job.waiting))
             price = self._price(task)
-            if now + price > job.deadline:
+            if now + price > job.deadline and not job.probe:
                 self._close(job)
                 closed.append(job)
                 continue
+            job.probe = False
             task.started = True
             self._running[task] = now + price
             for waiter in task.waiters:

@@ -68,6 +68,11 @@ class CostModel:
             self._learn_shape(tokens, self._ratio(tokens, seconds))
             self._learn_pace(self._ratio(tokens, seconds))
 
+    def forget_pace(self) -> None:
+        """How fast the machine was is of no interest any more: the next run tells how fast it is."""
+        with self._lock:
+            self._ratios.clear()
+
     def _shape(self, tokens: int) -> float:
         a, b, c = self._coefficients
         scaled = tokens / SCALE

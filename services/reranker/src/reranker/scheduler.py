@@ -27,6 +27,8 @@ MIN_RETRY_MS = 100
 PREPARED_CHARS = 16_384
 """Characters tokenised at a time, so that requests take turns there too."""
 STOP_S = 5.0
+STALE_S = 5.0
+"""Seconds without a run after which nobody knows how fast the machine is now."""
 
 Cache = Literal["pairs", "passages"]
 Lookup = Literal["hit", "joined", "miss"]
@@ -90,6 +92,7 @@ class Scheduler:
         self._wake = threading.Condition()
         """Held while backlog or cache is touched."""
         self._closed = False
+        self._ran_at = clock()
         self._tokenising = ThreadPoolExecutor(workers, thread_name_prefix="rerank-tokenise")
         self._threads = [threading.Thread(target=self._work, name=f"rerank-{n}", daemon=True) for n in range(workers)]
         for thread in self._threads:
@@ -170,12 +173,14 @@ class Scheduler:
             now = self._clock()
             for each in prepared:
                 self._join(job, bound, each)
-            promise = len(job.waiting)
-            fitting = self._backlog.fits_idle(job, now)
-            if fitting < promise and not allow_partial:
+            wanted, fitting = len(job.waiting), self._backlog.fits_idle(job, now)
+            hopeless = fitting < (min(1, wanted) if allow_partial else wanted)
+            # Predictions too dark to let anybody in would never be corrected: after a pause one request may try.
+            job.probe = hopeless and now - self._ran_at > STALE_S
+            if hopeless and not job.probe:
                 job.scores.finish(None)  # no overload: it would not be done in time by a service that has nothing else to do
                 return
-            job.promise(min(promise, fitting, PROMISED_PAIRS) if allow_partial else promise)
+            job.promise(0 if hopeless else min(wanted, fitting, PROMISED_PAIRS) if allow_partial else wanted)
             late = self._backlog.late_by(job, now)
             if late > 0:
                 raise busy(max(MIN_RETRY_MS, math.ceil(late * 1000)))
@@ -223,7 +228,7 @@ class Scheduler:
             if raw is not None:
                 self._observer.run(seconds)
                 if len(runs) == 1:  # of several, nobody knows which took how long
-                    self._cost.learn(runs[0], seconds)
+                    self._learn(runs[0], seconds, started)
             self._deliver(task, raw, error)
 
     def _take(self) -> Task | None:
@@ -237,6 +242,12 @@ class Scheduler:
                     return task
                 self._wake.wait()
             return None
+
+    def _learn(self, tokens: int, seconds: float, started: float) -> None:
+        if started - self._ran_at > STALE_S:
+            self._cost.forget_pace()
+        self._cost.learn(tokens, seconds)
+        self._ran_at = self._clock()
 
     def _deliver(self, task: Task, raw: float | None, error: Exception | None) -> None:
         pair = task.pair
