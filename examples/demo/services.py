@@ -92,7 +92,11 @@ def start(
             command or COMMANDS[name], env=env, cwd=folder, stdin=subprocess.DEVNULL, stdout=sink, stderr=sink, start_new_session=detached
         )
     service = Service(name, log, process, env=dict(settings))
-    service.url = _listening_url(service)
+    try:
+        service.url = _listening_url(service)
+    except BaseException:  # Ctrl-C too: nobody else knows of this process yet
+        service.stop()
+        raise
     return service
 
 
