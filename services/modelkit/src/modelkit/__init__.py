@@ -10,9 +10,11 @@ from modelkit.errors import (
     UnavailableError,
     UnknownModelError,
     UnverifiedFileError,
+    WrongScoreError,
 )
 from modelkit.fetch import cached, ensure
 from modelkit.manifest import ModelSpec, manifest
+from modelkit.precision import files_to_serve
 from modelkit.progress import LineProgress, Progress
 from modelkit.serving import Background, Deadline, Gate, NotServed
 from modelkit.store import ModelFiles, default_cache
@@ -39,9 +41,11 @@ __all__ = [
     "UnavailableError",
     "UnknownModelError",
     "UnverifiedFileError",
+    "WrongScoreError",
     "cached",
     "default_cache",
     "ensure",
+    "files_to_serve",
     "is_blank",
     "manifest",
     "mend_surrogates",

@@ -5,7 +5,8 @@ ModelError
  ├─ UnverifiedFileError  a file without a known hash, and the user gave none
  ├─ DamagedFileError     a file's hash is not the pinned or recorded one
  ├─ UnavailableError     no source could be reached, or it did not deliver
- └─ ConversionError      the conversion failed, or its result scores wrongly
+ ├─ ConversionError      the conversion failed, or its result scores wrongly
+ └─ WrongScoreError      the files are what they should be, but what they say here is not
 """
 
 from pathlib import Path
@@ -29,6 +30,10 @@ class UnavailableError(ModelError):
 
 class ConversionError(ModelError):
     """Weights could not be converted, or the converted model fails its self-check."""
+
+
+class WrongScoreError(ModelError):
+    """A model gives other scores on this machine than those stored for it, and there is nothing to take its place."""
 
 
 class DamagedFileError(ModelError):

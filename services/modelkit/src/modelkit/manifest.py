@@ -91,12 +91,16 @@ class PrecisionSpec(_Frozen):
 
 
 class Check(_Frozen):
-    """A self-check: `expected` is the cosine (embedding) or the logit (cross-encoder) of the pair, give or take `tolerance`."""
+    """A self-check: `expected` is the cosine (embedding) or the logit (cross-encoder) of the pair, give or take `tolerance`.
+
+    `saturating` is the tolerance for int8 on processors whose 8-bit sums saturate, where that needs another.
+    """
 
     query: str
     passage: str
     expected: float
     tolerance: float
+    saturating: float | None = None
 
 
 class ModelSpec(_Frozen):

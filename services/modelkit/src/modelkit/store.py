@@ -17,7 +17,7 @@ from platformdirs import user_cache_path
 from pydantic import BaseModel, ValidationError
 
 from modelkit.errors import DamagedFileError
-from modelkit.manifest import TOKENIZER, ModelSpec, Precision
+from modelkit.manifest import TOKENIZER, Check, ModelSpec, Precision
 
 BLOCK = 1 << 20
 SCRATCH = (".tmp-*",)
@@ -40,6 +40,8 @@ class Receipt(BaseModel):
     """File name to sha256: of the pinned files, of those the user gave the hash of, and of converted ones."""
     tools: dict[str, str] = {}
     """Versions of the packages that converted; empty where nothing was converted."""
+    golden: tuple[Check, ...] = ()
+    """Scores that the weights gave before they were quantised here; empty where the manifest's checks count."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,17 @@ class ModelFiles:
     precision: Precision
     revision: str
     folder: Path
+    golden: tuple[Check, ...] = ()
+
+    @property
+    def checks(self) -> tuple[Check, ...]:
+        """Pairs whose scores are known: from before the quantisation, else from the manifest."""
+        return self.golden or self.spec.checks
+
+    @property
+    def label(self) -> str:
+        """For messages."""
+        return f"{self.spec.id} ({self.precision})"
 
     @property
     def model(self) -> Path:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 import structlog
 from fastapi import FastAPI
 
-from modelkit import Background, Cpus, Gate, LineProgress, ModelFiles, ModelSpec, UnknownModelError, ensure, manifest, usable_cpus
+from modelkit import Background, Cpus, Gate, LineProgress, ModelFiles, ModelSpec, UnknownModelError, files_to_serve, manifest, usable_cpus
 from modelkit.serving import Arrival, Clock, install_not_served, run_model_service
 from reranker import telemetry, wire
 from reranker.api import router
@@ -38,13 +38,13 @@ log = structlog.get_logger(telemetry.SERVICE)
 
 
 def load_scheduler(settings: RerankSettings, observer: Observer) -> Scheduler:
-    """Fetch, verify, open and warm up the model.
+    """Fetch, verify, open and warm up the model, at the precision that was asked for or is best here.
 
     Raises:
-        ModelError: it cannot be had, or is damaged.
+        ModelError: it cannot be had, is damaged, or scores wrongly on this machine.
     """
     progress = LineProgress(lambda line: log.info("model", detail=line))
-    files = ensure(settings.rerank_model, settings.model_cache_dir, progress, precision=settings.rerank_precision)
+    files = files_to_serve(settings.rerank_model, settings.rerank_precision, settings.model_cache_dir, progress)
     return new_scheduler(files, usable_cpus(), settings, observer)
 
 
@@ -106,7 +106,7 @@ def create_app(
         waiting=lambda: background.get().waiting if background.ready else 0,
         backlog_s=lambda: background.get().backlog_s() if background.ready else 0.0,
     )
-    background = Background(lambda: load(settings, instruments), fail)
+    background = Background(lambda: settled(app.state.service, load(settings, instruments)), fail)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -142,17 +142,24 @@ def create_app(
     return app
 
 
+def settled(service: Service, scheduler: Scheduler) -> Scheduler:
+    """Let /info and every answer name what was loaded; called before anything is answered with it."""
+    if scheduler.model:
+        _, revision, precision = scheduler.model
+        service.info = service.info.model_copy(update={"revision": revision, "precision": precision})
+    return scheduler
+
+
 def service_info(spec: ModelSpec, settings: RerankSettings) -> Info:
-    """What /info says."""
-    precision = spec.choose(settings.rerank_precision)
+    """What /info says until the model is loaded, which may settle the precision."""
     cross = "cross-encoder" in spec.kinds
     return Info(
         service=telemetry.SERVICE,
         version=version("knowledge-reranker"),
         model=spec.id,
-        revision=spec.precisions[precision].revision,
+        revision=spec.precisions[spec.choose(settings.rerank_precision)].revision,
         kind="cross-encoder" if cross else "late-interaction",
-        precision=precision,
+        precision=settings.rerank_precision,
         score_kind="probability" if cross else "opaque",
         deadline_s=settings.rerank_deadline_s,
         scored_chars_budget=settings.rerank_scored_chars_budget,

@@ -68,7 +68,7 @@ class Scheduler:
         observer: is told of each pair.
         clock: the one that deadlines are on.
         cache: scores of pairs seen before.
-        model: tells this model from others in the cache.
+        model: id, revision and precision of the model: they tell it from others in the cache.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Scheduler:
         self._observer = observer
         self._clock = clock
         self._cache = cache if cache is not None else score_cache(0)
-        self._model = model
+        self.model = model
         self._backlog = Backlog(workers, self._price)
         self._wake = threading.Condition()
         """Held while backlog or cache is touched."""
@@ -148,7 +148,7 @@ class Scheduler:
 
     async def _prepare(self, query: str, scores: Scores, deadline: Deadline) -> tuple[BoundQuery, list[_Prepared]]:
         """Tokenise what is not known, a few documents at a time."""
-        loop, keys = asyncio.get_running_loop(), PairKeys(self._model, query)
+        loop, keys = asyncio.get_running_loop(), PairKeys(self.model, query)
         bound = await loop.run_in_executor(self._tokenising, self.scorer.bind, query)
         prepared: list[_Prepared] = []
         for indices in _portions(scores.documents, scores.open):

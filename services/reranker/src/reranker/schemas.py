@@ -82,7 +82,7 @@ class Limits(BaseModel):
 
 
 class Info(BaseModel):
-    """What the service is. A budget of 0 is off."""
+    """What the service is. A budget of 0 is off; a precision of `auto` is decided when the model is loaded."""
 
     service: str
     version: str

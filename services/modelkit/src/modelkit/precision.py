@@ -1,0 +1,169 @@
+"""At which precision a service runs: decided once, at its start, and only for files that score here as they should."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from modelkit.cpu import Arithmetic, this_arithmetic
+from modelkit.errors import ConversionError, ModelError, UnavailableError, UnverifiedFileError, WrongScoreError
+from modelkit.fetch import cached, ensure
+from modelkit.manifest import ModelSpec, Precision, manifest
+from modelkit.progress import Progress
+from modelkit.selfcheck import CheckResult, run_checks, seconds_a_pair, worst_failure
+from modelkit.store import ModelFiles
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """Where the files of one model come from.
+
+    Attributes:
+        known: the precisions that there may be.
+        cached: the verified files of a precision; None if they are not here.
+        get: the same, fetched if they are not here; raises `ModelError` where that fails.
+    """
+
+    known: Sequence[Precision]
+    cached: Callable[[Precision], ModelFiles | None]
+    get: Callable[[Precision], ModelFiles]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What the files are worth on this machine: their checks, and the seconds for a pair."""
+
+    checks: Callable[[ModelFiles], list[CheckResult]] = run_checks
+    seconds: Callable[[ModelFiles], float] = seconds_a_pair
+
+
+def open_shelf(spec: ModelSpec, cache_dir: Path | None, progress: Progress | None) -> Shelf:
+    """The cache, and behind it the manifest's sources."""
+    return Shelf(
+        known=tuple(spec.precisions),
+        cached=lambda precision: cached(spec.id, cache_dir, precision=precision),
+        get=lambda precision: ensure(spec.id, cache_dir, progress, precision=precision),
+    )
+
+
+def files_to_serve(model_id: str, wanted: str, cache_dir: Path | None = None, progress: Progress | None = None) -> ModelFiles:
+    """The verified files to run the model from, at the precision that is wanted or, with `auto`, that is best here.
+
+    `auto` means: of two precisions that are here, the faster one, by a short run of each. Of one that is here, that one. Else
+    what the processor's instructions promise to be the faster, or the other if that cannot be had. If int8 fails its checks,
+    fp32 takes its place.
+
+    Args:
+        model_id: an id of the manifest.
+        wanted: `int8`, `fp32` or `auto`.
+        cache_dir: the cache; None for the user's own.
+        progress: who is told of fetching; None for stderr.
+
+    Raises:
+        WrongScoreError: the scores are not those that are stored, and nothing takes its place.
+        ModelError: the files cannot be had, or are damaged.
+    """
+    spec = manifest().get(model_id)
+    return Choice(spec, open_shelf(spec, cache_dir, progress), Trial(), this_arithmetic()).files(wanted)
+
+
+class Choice:
+    """The choice for one model.
+
+    Args:
+        spec: the model.
+        shelf: its files.
+        trial: tries them.
+        processor: what it is good for.
+    """
+
+    def __init__(self, spec: ModelSpec, shelf: Shelf, trial: Trial, processor: Arithmetic) -> None:
+        self._spec = spec
+        self._shelf = shelf
+        self._trial = trial
+        self._processor = processor
+
+    def files(self, wanted: str) -> ModelFiles:
+        """As `files_to_serve`."""
+        if wanted != "auto":
+            return self._as_asked(self._spec.choose(wanted))
+        here = [files for precision in self._by_promise() if (files := self._shelf.cached(precision)) is not None]
+        if len(here) > 1:
+            return self._faster(here)
+        files = here[0] if here else self._first_to_be_had()
+        return self._sound_or_other(files, "it is here" if here else "by the processor's instructions, of what could be had")
+
+    def _by_promise(self) -> list[Precision]:
+        order: list[Precision] = ["int8", "fp32"] if self._processor.int8_pays else ["fp32", "int8"]
+        return [precision for precision in order if precision in self._shelf.known]
+
+    def _as_asked(self, precision: Precision) -> ModelFiles:
+        files = self._shelf.get(precision)
+        if (failure := self._failure(files)) is not None:
+            raise WrongScoreError(_refusal(files, failure, "nothing else was asked for"))
+        return self._chosen(files, "as asked for")
+
+    def _first_to_be_had(self) -> ModelFiles:
+        """Raises the error of the precision that was to be the first."""
+        errors: list[ModelError] = []
+        for precision in self._by_promise():
+            try:
+                return self._shelf.get(precision)
+            except (UnavailableError, UnverifiedFileError, ConversionError) as error:
+                log.warning("precision.not_there", model=self._spec.id, precision=precision, detail=str(error))
+                errors.append(error)
+        raise errors[0]
+
+    def _faster(self, here: list[ModelFiles]) -> ModelFiles:
+        """By time, if all score as they should."""
+        for files in here:
+            if (failure := self._failure(files)) is not None:
+                return self._instead_of(files, failure)
+        seconds = {files.precision: self._trial.seconds(files) for files in here}
+        best = min(here, key=lambda files: seconds[files.precision])
+        return self._chosen(best, "the faster one here", **{f"{name}_ms": round(1000 * took, 1) for name, took in seconds.items()})
+
+    def _sound_or_other(self, files: ModelFiles, reason: str) -> ModelFiles:
+        failure = self._failure(files)
+        return self._chosen(files, reason) if failure is None else self._instead_of(files, failure)
+
+    def _instead_of(self, files: ModelFiles, failure: CheckResult) -> ModelFiles:
+        """fp32 for files that failed."""
+        if files.precision == "fp32":
+            raise WrongScoreError(_refusal(files, failure, "fp32 is what the others are measured by"))
+        if "fp32" not in self._shelf.known:
+            raise WrongScoreError(_refusal(files, failure, "there is no fp32 of it"))
+        try:
+            other = self._shelf.get("fp32")
+        except (UnavailableError, UnverifiedFileError, ConversionError) as error:
+            raise WrongScoreError(_refusal(files, failure, f"fp32 cannot be had: {error}")) from None
+        if (second := self._failure(other)) is not None:
+            raise WrongScoreError(_refusal(other, second, f"{files.label} fails too"))
+        log.warning(
+            "precision.fell_back",
+            model=self._spec.id,
+            precision=other.precision,
+            instead_of=files.precision,
+            score=round(failure.score, 4),
+            expected=failure.check.expected,
+            tolerance=failure.tolerance,
+        )
+        return other
+
+    def _failure(self, files: ModelFiles) -> CheckResult | None:
+        return worst_failure(self._trial.checks(files))
+
+    def _chosen(self, files: ModelFiles, reason: str, **figures: float) -> ModelFiles:
+        log.info("precision.chosen", model=self._spec.id, precision=files.precision, reason=reason, checks=len(files.checks), **figures)
+        return files
+
+
+def _refusal(files: ModelFiles, failure: CheckResult, why_no_other: str) -> str:
+    """What to do, for the person who starts the service."""
+    return (
+        f"{files.label} scores a stored pair {failure.sentence} on this machine, so it is not served; {why_no_other}. Delete "
+        f"{files.model} and fetch it again, or choose another precision or model (RERANK_PRECISION, RERANK_MODEL)."
+    )
