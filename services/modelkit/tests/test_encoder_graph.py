@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from modelkit.convert_e5 import convert, quantise, read_weights
+from modelkit.convert_e5 import convert, read_weights
 from modelkit.cpu import Cpus
 from modelkit.encoder_graph import Shape, write_encoder
 from modelkit.errors import ConversionError
+from modelkit.quantize_graph import quantize_graph
 from modelkit.session import OnnxModel, RunFailed, RunTerminated
 
 HIDDEN, HEADS, WIDE, VOCABULARY, POSITIONS, LAYERS = 32, 4, 64, 50, 20, 2
@@ -100,7 +101,7 @@ def test_int8_stays_close(tmp_path: Path) -> None:
     """Close enough for this little network; the real one is held to stored scores."""
     weights = _weights(np.random.default_rng(3))
     write_encoder(tmp_path / "full.onnx", weights, Shape(LAYERS, HEADS, 1e-5))
-    quantise(tmp_path / "full.onnx", tmp_path / "int8.onnx")
+    quantize_graph(tmp_path / "full.onnx", tmp_path / "int8.onnx")
     full, small = (OnnxModel(tmp_path / name, ONE).run(IDS, TYPES).ravel() for name in ("full.onnx", "int8.onnx"))
     assert full @ small / np.linalg.norm(full) / np.linalg.norm(small) > 0.98
 

@@ -1,7 +1,8 @@
 """The command `knowledge-models`: which models there are, fetch them, check them, find them."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -9,10 +10,12 @@ import typer
 
 from modelkit.errors import DamagedFileError, ModelError
 from modelkit.fetch import cached, ensure
-from modelkit.manifest import ModelSpec, Precision, PrecisionSpec, manifest
+from modelkit.manifest import ModelSpec, PrecisionSpec, manifest
 from modelkit.progress import stderr_progress
-from modelkit.selfcheck import run_checks
-from modelkit.store import default_cache, model_folder, read_receipt
+from modelkit.quantization import quantize as make_int8
+from modelkit.quantization import quantized
+from modelkit.selfcheck import CheckResult, run_checks
+from modelkit.store import ModelFiles, default_cache, model_folder, read_receipt
 from servicekit.settings import ConfigurationError, SettingsGroup, load_group
 
 EXIT_FAILED = 1
@@ -26,6 +29,7 @@ app = typer.Typer(
 
 Models = Annotated[list[str] | None, typer.Argument(help="Ids from `knowledge-models list`.")]
 PrecisionOption = Annotated[str, typer.Option(help="int8, fp32, or auto for the first that the model has.")]
+HashOption = Annotated[list[str] | None, typer.Option("--hash", help="PATH=SHA256 for a file that the manifest marks as unverified.")]
 CacheOption = Annotated[Path | None, typer.Option("--cache-dir", help="Another folder than MODEL_CACHE_DIR says.")]
 
 
@@ -65,9 +69,7 @@ def _download(chosen: PrecisionSpec) -> str:
 def fetch(
     models: Models = None,
     precision: PrecisionOption = "auto",
-    hashes: Annotated[
-        list[str] | None, typer.Option("--hash", help="PATH=SHA256 for a file that the manifest marks as unverified.")
-    ] = None,
+    hashes: HashOption = None,
     cache_dir: CacheOption = None,
 ) -> None:
     """Fetch models (without a name: the one that the demo uses), check every file, convert where needed.
@@ -91,11 +93,31 @@ def _parse_hashes(pairs: Sequence[str]) -> dict[str, str]:
 
 
 @app.command()
+def quantize(
+    model: Annotated[str, typer.Argument(help="An id from `knowledge-models list` that comes as fp32.")],
+    source: Annotated[str, typer.Option("--from", help="The precision to start from: fp32.")] = "fp32",
+    hashes: HashOption = None,
+    cache_dir: CacheOption = None,
+) -> None:
+    """Make int8 from fp32 (fetched if it is not here), in minutes and with four times its size in memory.
+
+    The result is held to the scores that fp32 gives of a few pairs; these are kept with it and checked whenever it is opened.
+    """
+    if source != "fp32":
+        raise typer.BadParameter("only fp32 can be quantised", param_hint="--from")
+    cache, progress = _cache(cache_dir), stderr_progress()
+    full = ensure(model, cache, progress, precision=source, hashes=_parse_hashes(hashes or []))
+    files = make_int8(full, cache, progress)
+    typer.echo(f"{files.label} is in {files.folder}")
+    _print_checks(run_checks(files))
+
+
+@app.command()
 def verify(models: Models = None, cache_dir: CacheOption = None) -> None:
-    """Check the files that are here (without a name: all of them): every sha256, then a few pairs against stored scores."""
+    """Check the files that are here (without a name: all of them): every sha256, then the scores of a few pairs."""
     cache = _cache(cache_dir)
     chosen = [manifest().get(model_id) for model_id in models] if models else list(manifest().models.values())
-    verdicts = [sound for spec in chosen for precision in spec.precisions if (sound := _verify(spec, precision, cache)) is not None]
+    verdicts = [sound for spec in chosen for sound in _verify(spec, cache)]
     if not verdicts:
         typer.echo(f"None of these models is in {cache}. Fetch one with `knowledge-models fetch`, or name another --cache-dir.", err=True)
         raise typer.Exit(EXIT_FAILED)
@@ -103,23 +125,36 @@ def verify(models: Models = None, cache_dir: CacheOption = None) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _verify(spec: ModelSpec, precision: Precision, cache: Path) -> bool | None:
-    """Whether this precision is sound; None where it is not here."""
-    name = f"{spec.id} ({precision})"
-    try:
-        files = cached(spec.id, cache, precision=precision)
-    except DamagedFileError as error:
-        typer.echo(f"{name}: {error}")
-        return False
-    if files is None:
-        return None
+def _verify(spec: ModelSpec, cache: Path) -> Iterator[bool]:
+    """Whether each set of files that is here is sound."""
+    sets = {f"{spec.id} ({precision})": partial(cached, spec.id, cache, precision=precision) for precision in spec.precisions}
+    sets[f"{spec.id} (int8, quantised here)"] = partial(quantized, spec, cache)
+    for name, look in sets.items():
+        try:
+            files = look()
+        except DamagedFileError as error:
+            typer.echo(f"{name}: {error}")
+            yield False
+            continue
+        if files is not None:
+            yield _verify_scores(name, files)
+
+
+def _verify_scores(name: str, files: ModelFiles) -> bool:
     checks = run_checks(files)
-    failed = [check for check in checks if not check.passed]
-    verdict = "scores wrongly on this machine" if failed else "sound"
-    typer.echo(f"{name}: {verdict}; files as pinned, {len(checks) - len(failed)} of {len(checks)} stored scores met")
-    for check in failed:
-        typer.echo(f"    expected {check.check.expected:.3f} +- {check.check.tolerance:.2f}, got {check.score:.3f}")
-    return not failed
+    met = sum(check.passed for check in checks)
+    verdict = "sound" if met == len(checks) else "scores wrongly on this machine"
+    if not checks:
+        verdict = "open: there are no stored scores of it, so only its hashes could be checked (see --against-torch)"
+    typer.echo(f"{name}: {verdict}; files as pinned, {met} of {len(checks)} stored scores met")
+    _print_checks(checks)
+    return met == len(checks)
+
+
+def _print_checks(checks: Sequence[CheckResult]) -> None:
+    for check in checks:
+        verdict = "" if check.passed else "  <- off"
+        typer.echo(f"    score {check.score:9.4f}  expected {check.check.expected:9.4f}  tolerance {check.tolerance:g}{verdict}")
 
 
 @app.command("path")

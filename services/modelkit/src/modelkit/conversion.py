@@ -28,15 +28,37 @@ def convert(conversion: str, folder: Path, target: Path, precision: Precision) -
     Raises:
         ConversionError: the `onnx` package is missing, or the conversion failed.
     """
+    module, source = CONVERTERS[conversion]
+    return run_apart(module, folder / source, target, precision, memory="1.5 GB")
+
+
+def run_apart(module: str, source: Path, target: Path, *words: str, memory: str) -> dict[str, str]:
+    """Run `python -m module SOURCE TARGET WORDS`, which makes `target`.
+
+    Args:
+        module: one of this package.
+        source: what it reads.
+        target: what it makes.
+        words: more arguments.
+        memory: what it takes at most, for the message if it is ended from outside.
+
+    Returns:
+        The versions of the packages that the result depends on.
+
+    Raises:
+        ConversionError: the `onnx` package is missing, or the module failed.
+    """
     if find_spec("onnx") is None:
         raise ConversionError(
             f"{target.name} has to be converted once, and the package onnx, which that takes, is not installed. Install "
             "knowledge-modelkit[convert], or copy the converted model's folder from a machine that has it."
         )
-    module, source = CONVERTERS[conversion]
-    words = [sys.executable, "-m", module, str(folder / source), str(target), precision]
-    result = subprocess.run(words, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)  # noqa: S603 - our own module
+    command = [sys.executable, "-m", module, str(source), str(target), *words]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)  # noqa: S603 - our own module
+    except subprocess.TimeoutExpired:
+        raise ConversionError(f"converting {source.name} to {target.name} was ended after {TIMEOUT_S // 60} minutes.") from None
     if result.returncode != 0:
-        last = (result.stderr.strip().splitlines() or ["it was ended from outside, perhaps for want of memory (1.5 GB)"])[-1]
-        raise ConversionError(f"converting {source} to {target.name} failed: {last[:300]}. Free some memory, or report this line.")
+        last = (result.stderr.strip().splitlines() or [f"it was ended from outside, perhaps for want of memory ({memory})"])[-1]
+        raise ConversionError(f"converting {source.name} to {target.name} failed: {last[:300]}. Free some memory, or report this line.")
     return {name: version(name) for name in ("onnx", "onnxruntime", "numpy")}

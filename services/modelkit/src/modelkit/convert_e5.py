@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: TID251 - the package has set up the runtime before
 
 from modelkit.encoder_graph import Shape, write_encoder
 from modelkit.errors import ConversionError
+from modelkit.quantize_graph import quantize_graph
 
 MAGIC = b"E5S1"
 BLOCK_BYTES = 18
@@ -113,14 +113,8 @@ def convert(source: Path, target: Path, precision: str) -> None:
         finished = full
         if precision == "int8":
             finished = Path(scratch) / "int8.onnx"
-            quantise(full, finished)
+            quantize_graph(full, finished)
         shutil.move(finished, target)
-
-
-def quantise(full: Path, finished: Path) -> None:
-    """Dynamic int8 of the weight matrices, a scale for each output channel; activations stay float until they are multiplied."""
-    options = {"MatMulConstBOnly": True}
-    quantize_dynamic(full, finished, weight_type=QuantType.QInt8, per_channel=True, extra_options=options)
 
 
 if __name__ == "__main__":

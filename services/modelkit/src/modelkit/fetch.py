@@ -1,10 +1,7 @@
 """`ensure`: the files of a model, complete and verified, from the cache or from the first source that delivers."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-
-from filelock import FileLock, Timeout
 
 from modelkit.conversion import convert, input_of
 from modelkit.errors import UnavailableError, UnverifiedFileError
@@ -13,11 +10,11 @@ from modelkit.manifest import HubSource, ModelSpec, PinnedFile, Precision, Sourc
 from modelkit.progress import Progress, stderr_progress
 from modelkit.selfcheck import require_checks
 from modelkit.store import (
-    SCRATCH,
     ModelFiles,
     Receipt,
     check_file,
     default_cache,
+    exclusive,
     model_folder,
     model_name,
     read_receipt,
@@ -95,7 +92,7 @@ class _Fetcher:
 
     def from_sources(self, hub: Hub, run: Run) -> ModelFiles:
         self._make_folder()
-        with self._locked():
+        with exclusive(self._folder, self._say_waiting):
             # Another process may have fetched everything while this one waited.
             if (files := self.from_cache()) is not None:
                 return files
@@ -110,21 +107,8 @@ class _Fetcher:
                 raise UnavailableError(self._cannot_fetch(failures))
             return self._finish(source)
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Only one process fetches; what a killed one left behind is swept up."""
-        lock = FileLock(self._folder / ".lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            self._progress.note(f"{self._spec.id}: another process is fetching it; waiting for that ...")
-            lock.acquire()
-        try:
-            for scratch in (found for pattern in SCRATCH for found in self._folder.glob(pattern)):
-                remove(scratch)
-            yield
-        finally:
-            lock.release()
+    def _say_waiting(self) -> None:
+        self._progress.note(f"{self._spec.id}: another process is fetching it; waiting for that ...")
 
     def _make_folder(self) -> None:
         try:

@@ -120,6 +120,12 @@ class ModelSpec(_Frozen):
     checks: tuple[Check, ...] = ()
     precisions: dict[Precision, PrecisionSpec]
 
+    @property
+    def offered(self) -> tuple[Precision, ...]:
+        """The precisions that there may be: those of the manifest, and int8 where it can be made from fp32."""
+        made: tuple[Precision, ...] = ("int8",) if "fp32" in self.precisions and "int8" not in self.precisions else ()
+        return (*self.precisions, *made)
+
     def choose(self, precision: str) -> Precision:
         """The precision to use: `auto` is the first one of the manifest.
 

@@ -11,8 +11,9 @@ from modelkit.errors import ConversionError, ModelError, UnavailableError, Unver
 from modelkit.fetch import cached, ensure
 from modelkit.manifest import ModelSpec, Precision, manifest
 from modelkit.progress import Progress
+from modelkit.quantization import quantized
 from modelkit.selfcheck import CheckResult, run_checks, seconds_a_pair, worst_failure
-from modelkit.store import ModelFiles
+from modelkit.store import ModelFiles, default_cache
 
 log = structlog.get_logger(__name__)
 
@@ -41,12 +42,21 @@ class Trial:
 
 
 def open_shelf(spec: ModelSpec, cache_dir: Path | None, progress: Progress | None) -> Shelf:
-    """The cache, and behind it the manifest's sources."""
-    return Shelf(
-        known=tuple(spec.precisions),
-        cached=lambda precision: cached(spec.id, cache_dir, precision=precision),
-        get=lambda precision: ensure(spec.id, cache_dir, progress, precision=precision),
-    )
+    """The cache, and behind it the manifest's sources. int8 files that were made here go first: what they should say is known."""
+
+    def here(precision: Precision) -> ModelFiles | None:
+        made = quantized(spec, cache_dir or default_cache()) if precision == "int8" else None
+        if made is None and precision in spec.precisions:
+            return cached(spec.id, cache_dir, precision=precision)
+        return made
+
+    def get(precision: Precision) -> ModelFiles:
+        files = here(precision)
+        if files is None and precision not in spec.precisions:
+            raise UnavailableError(f"nobody offers {spec.id} as {precision}. Run `knowledge-models quantize {spec.id}`, or use fp32.")
+        return files or ensure(spec.id, cache_dir, progress, precision=precision)
+
+    return Shelf(spec.offered, here, get)
 
 
 def files_to_serve(model_id: str, wanted: str, cache_dir: Path | None = None, progress: Progress | None = None) -> ModelFiles:
@@ -89,7 +99,8 @@ class Choice:
     def files(self, wanted: str) -> ModelFiles:
         """As `files_to_serve`."""
         if wanted != "auto":
-            return self._as_asked(self._spec.choose(wanted))
+            asked = [precision for precision in self._shelf.known if precision == wanted]
+            return self._as_asked(asked[0] if asked else self._spec.choose(wanted))
         here = [files for precision in self._by_promise() if (files := self._shelf.cached(precision)) is not None]
         if len(here) > 1:
             return self._faster(here)

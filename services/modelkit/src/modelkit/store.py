@@ -6,13 +6,14 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import IO
 
+from filelock import FileLock, Timeout
 from platformdirs import user_cache_path
 from pydantic import BaseModel, ValidationError
 
@@ -20,6 +21,8 @@ from modelkit.errors import DamagedFileError
 from modelkit.manifest import TOKENIZER, Check, ModelSpec, Precision
 
 BLOCK = 1 << 20
+QUANTIZED = "-quantized"
+"""Ends revision and folder of files that were quantised here."""
 SCRATCH = (".tmp-*",)
 """Names of everything that is only there while a fetch runs; a partial download (`.part`) is not among it."""
 
@@ -84,6 +87,12 @@ def model_folder(cache_dir: Path, spec: ModelSpec, precision: Precision) -> Path
     """Where the files of this model and precision lie."""
     revision = spec.precisions[precision].revision
     return cache_dir / spec.id / (revision[:12] if len(revision) == 40 else revision)
+
+
+def quantized_folder(cache_dir: Path, spec: ModelSpec) -> Path:
+    """Where int8 files made here from the model's fp32 ones lie, beside those of the manifest."""
+    full = model_folder(cache_dir, spec, "fp32")
+    return full.with_name(full.name + QUANTIZED)
 
 
 def receipt_path(folder: Path, precision: Precision) -> Path:
@@ -154,6 +163,23 @@ def place(stream: IO[bytes], target: Path, expected: str) -> None:
             raise DamagedFileError(target, expected=expected, found=digest.hexdigest())
 
     write_whole(target, copy)
+
+
+@contextmanager
+def exclusive(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Only one process fills a folder; what a killed one left behind is swept up. `on_wait` is called before waiting for another."""
+    lock = FileLock(folder / ".lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        on_wait()
+        lock.acquire()
+    try:
+        for scratch in (found for pattern in SCRATCH for found in folder.glob(pattern)):
+            remove(scratch)
+        yield
+    finally:
+        lock.release()
 
 
 def remove(path: Path) -> None:

@@ -75,6 +75,8 @@ def model_spec(settings: RerankSettings) -> ModelSpec:
     if settings.rerank_model not in rerankers:
         raise ConfigurationError(f"RERANK_MODEL: choose one of {', '.join(rerankers)}, or unset it to use the default.")
     spec = manifest().get(settings.rerank_model)
+    if settings.rerank_precision in spec.offered:
+        return spec
     try:
         spec.choose(settings.rerank_precision)
     except UnknownModelError as error:
@@ -153,11 +155,12 @@ def settled(service: Service, scheduler: Scheduler) -> Scheduler:
 def service_info(spec: ModelSpec, settings: RerankSettings) -> Info:
     """What /info says until the model is loaded, which may settle the precision."""
     cross = "cross-encoder" in spec.kinds
+    revisions = {str(precision): chosen.revision for precision, chosen in spec.precisions.items()}
     return Info(
         service=telemetry.SERVICE,
         version=version("knowledge-reranker"),
         model=spec.id,
-        revision=spec.precisions[spec.choose(settings.rerank_precision)].revision,
+        revision=revisions.get(settings.rerank_precision, next(iter(revisions.values()))),
         kind="cross-encoder" if cross else "late-interaction",
         precision=settings.rerank_precision,
         score_kind="probability" if cross else "opaque",
