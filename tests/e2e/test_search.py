@@ -1,11 +1,12 @@
 """Questions to the real gateway, the real embedding-service and the real reranker-service."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 
-from examples.demo.services import Service
+from examples.demo.services import Service, wait_ready
 from tests.e2e.conftest import QUESTION, Stack, ask, post, projected, token
 
 pytestmark = pytest.mark.models
@@ -34,8 +35,20 @@ def test_the_simple_way_to_ask_gives_the_same(gateway: Service) -> None:
     assert projected(response.json()) == projected(ask(gateway, {"query": QUESTION, "top_k": 3}))
 
 
-def test_a_short_deadline_gives_a_partial_answer_in_time(gateway: Service) -> None:
+@pytest.fixture
+def forgetful(stack: Stack) -> Iterator[Service]:
+    """A gateway whose reranker remembers nothing: what was scored once would be there at once."""
+    reranker = stack.start("knowledge-reranker", RERANK_CACHE_ENTRIES="0", RERANK_PASSAGE_CACHE_MB="0")
+    wait_ready(reranker)
+    gateway = stack.gateway(RERANKER_URL=reranker.url)
+    yield gateway
+    gateway.stop()
+    reranker.stop()
+
+
+def test_a_short_deadline_gives_a_partial_answer_in_time(forgetful: Service) -> None:
     """Scored passages first, the rest in hybrid order, and the caller told."""
+    gateway = forgetful
     full = ask(gateway, {"query": QUESTION, "top_k": 15})
     off = ask(gateway, {"query": QUESTION, "top_k": 15, "rerank": False})
     share = 0.5
