@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from modelkit.against_torch import TorchScores, compare, scores_of_torch
 from modelkit.errors import DamagedFileError, ModelError
 from modelkit.fetch import cached, ensure
 from modelkit.manifest import ModelSpec, PrecisionSpec, manifest
@@ -113,11 +114,24 @@ def quantize(
 
 
 @app.command()
-def verify(models: Models = None, cache_dir: CacheOption = None) -> None:
+def verify(
+    models: Models = None,
+    against_torch: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="A folder with the same model for transformers, to compare its scores."),
+    ] = None,
+    python: Annotated[
+        Path | None, typer.Option(exists=True, help="For --against-torch: an interpreter with torch and transformers.")
+    ] = None,
+    cache_dir: CacheOption = None,
+) -> None:
     """Check the files that are here (without a name: all of them): every sha256, then the scores of a few pairs."""
     cache = _cache(cache_dir)
+    if against_torch is not None and (python is None or len(models or []) != 1):
+        raise typer.BadParameter("name one model, and with --python the interpreter that has torch", param_hint="--against-torch")
     chosen = [manifest().get(model_id) for model_id in models] if models else list(manifest().models.values())
-    verdicts = [sound for spec in chosen for sound in _verify(spec, cache)]
+    torch = scores_of_torch(chosen[0], against_torch, python) if against_torch and python else None
+    verdicts = [sound for spec in chosen for sound in _verify(spec, cache, torch)]
     if not verdicts:
         typer.echo(f"None of these models is in {cache}. Fetch one with `knowledge-models fetch`, or name another --cache-dir.", err=True)
         raise typer.Exit(EXIT_FAILED)
@@ -125,19 +139,35 @@ def verify(models: Models = None, cache_dir: CacheOption = None) -> None:
         raise typer.Exit(EXIT_FAILED)
 
 
-def _verify(spec: ModelSpec, cache: Path) -> Iterator[bool]:
+def _verify(spec: ModelSpec, cache: Path, torch: TorchScores | None) -> Iterator[bool]:
     """Whether each set of files that is here is sound."""
     sets = {f"{spec.id} ({precision})": partial(cached, spec.id, cache, precision=precision) for precision in spec.precisions}
     sets[f"{spec.id} (int8, quantised here)"] = partial(quantized, spec, cache)
+    found = False
     for name, look in sets.items():
         try:
             files = look()
         except DamagedFileError as error:
             typer.echo(f"{name}: {error}")
+            found = True
             yield False
             continue
         if files is not None:
+            found = True
             yield _verify_scores(name, files)
+            if torch is not None:
+                yield _verify_by_torch(name, files, torch)
+    if not (found or spec.checks):
+        typer.echo(f"{spec.id}: open; it is not here, and no scores of it are stored")
+
+
+def _verify_by_torch(name: str, files: ModelFiles, torch: TorchScores) -> bool:
+    checks = compare(files, torch)
+    versions = ", ".join(f"{name} {version}" for name, version in torch.versions.items())
+    sound = all(check.passed for check in checks)
+    typer.echo(f"{name}: {'as in torch' if sound else 'not as in torch'}; expected by {versions}")
+    _print_checks(checks)
+    return sound
 
 
 def _verify_scores(name: str, files: ModelFiles) -> bool:
@@ -145,7 +175,7 @@ def _verify_scores(name: str, files: ModelFiles) -> bool:
     met = sum(check.passed for check in checks)
     verdict = "sound" if met == len(checks) else "scores wrongly on this machine"
     if not checks:
-        verdict = "open: there are no stored scores of it, so only its hashes could be checked (see --against-torch)"
+        verdict = "open, as no scores of it are stored (compare with --against-torch)"
     typer.echo(f"{name}: {verdict}; files as pinned, {met} of {len(checks)} stored scores met")
     _print_checks(checks)
     return met == len(checks)

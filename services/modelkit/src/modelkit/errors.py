@@ -6,7 +6,8 @@ ModelError
  ├─ DamagedFileError     a file's hash is not the pinned or recorded one
  ├─ UnavailableError     no source could be reached, or it did not deliver
  ├─ ConversionError      the conversion failed, or its result scores wrongly
- └─ WrongScoreError      the files are what they should be, but what they say here is not
+ ├─ WrongScoreError      the files are what they should be, but what they say here is not
+ └─ ComparisonError      torch could not be asked for scores to compare with
 """
 
 from pathlib import Path
@@ -34,6 +35,10 @@ class ConversionError(ModelError):
 
 class WrongScoreError(ModelError):
     """A model gives other scores on this machine than those stored for it, and there is nothing to take its place."""
+
+
+class ComparisonError(ModelError):
+    """The user's interpreter gave no scores."""
 
 
 class DamagedFileError(ModelError):

@@ -7,7 +7,7 @@ from modelkit.conversion import run_apart
 from modelkit.errors import ConversionError
 from modelkit.manifest import TOKENIZER, Check, ModelSpec
 from modelkit.progress import Progress
-from modelkit.selfcheck import known_pairs, pair_scorer, run_checks, worst_failure
+from modelkit.selfcheck import TOLERANCE, known_pairs, pair_scorer, run_checks, worst_failure
 from modelkit.store import (
     QUANTIZED,
     ModelFiles,
@@ -23,8 +23,6 @@ from modelkit.store import (
 )
 
 MEMORY = "four times the fp32 file"
-TOLERANCE = {"cross-encoder": 0.6, "embedding": 0.02, "late-interaction": 0.02}
-"""How far int8 may be from fp32 where the manifest does not say it: of a logit, and of a cosine."""
 
 
 def quantized(spec: ModelSpec, cache_dir: Path) -> ModelFiles | None:
@@ -94,7 +92,7 @@ def golden_checks(full: ModelFiles) -> tuple[Check, ...]:
     stored = {(check.query, check.passage): check for check in full.spec.checks}
     usual = TOLERANCE[full.spec.kinds[0]]
     golden = []
-    for query, passage in known_pairs(full):
+    for query, passage in known_pairs(full.spec):
         check = stored.get((query, passage)) or Check(query=query, passage=passage, expected=0.0, tolerance=usual)
         golden.append(check.model_copy(update={"expected": score(query, passage)}))
     return tuple(golden)
