@@ -61,7 +61,9 @@ def test_this_environment_has_no_torch_and_says_so(tmp_path: Path) -> None:
         scores_of_torch(E5, tmp_path, Path(sys.executable))
 
 
-@pytest.mark.parametrize("body", ["", "print('{}')", "print('[1, 2]')", "sys.exit('it broke')"])
+@pytest.mark.parametrize(
+    "body", ["", "print('{}')", "print('[1, 2]')", """print('{"scores": [1.0], "versions": {}}')""", "sys.exit('it broke')"]
+)
 def test_an_interpreter_that_gives_no_scores_is_one_sentence(tmp_path: Path, body: str) -> None:
     """It names the interpreter and the folder."""
     with pytest.raises(ComparisonError, match=f"gave no scores of {tmp_path}"):

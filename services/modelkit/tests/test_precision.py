@@ -1,17 +1,18 @@
 """The choice of a precision: every way it can go, with files that are only named; and the true one on real weights."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from modelkit import files_to_serve
+from modelkit import ensure, files_to_serve
 from modelkit.cpu import Arithmetic
 from modelkit.errors import DamagedFileError, ModelError, UnavailableError, UnverifiedFileError, WrongScoreError
 from modelkit.manifest import Check, Precision, manifest
 from modelkit.precision import Choice, Shelf, Trial
 from modelkit.selfcheck import CheckResult
-from modelkit.store import ModelFiles
+from modelkit.store import QUANTIZED, ModelFiles, Receipt, sha256_of, write_receipt
 
 VNNI, PLAIN = Arithmetic(int8_pays=True, saturates=False), Arithmetic(int8_pays=False, saturates=True)
 CHECK = Check(query="a secret question", passage="a secret passage", expected=0.8, tolerance=0.02)
@@ -161,3 +162,28 @@ def test_real_weights_are_checked_and_timed() -> None:
             files = files_to_serve(model, "auto")
         chosen = [entry for entry in logs if entry["event"] == "precision.chosen"]
         assert [(entry["precision"], entry["checks"]) for entry in chosen] == [(files.precision, len(files.spec.checks))]
+
+
+@pytest.mark.models
+def test_real_weights_fall_back_to_fp32(tmp_path: Path) -> None:
+    """int8 made here that does not say what its fp32 said, and fp32 that does."""
+    full, int8 = ensure(MODEL, precision="fp32"), ensure(MODEL, precision="int8")
+    folder = tmp_path / MODEL / full.folder.name
+    shutil.copytree(full.folder, folder)
+    (folder / "receipt-int8.json").unlink()
+    made = folder.with_name(folder.name + QUANTIZED)
+    made.mkdir()
+    for file in (int8.model, int8.tokenizer):
+        shutil.copy(file, made)
+    golden = tuple(check.model_copy(update={"expected": check.expected - 0.1}) for check in int8.spec.checks)
+    hashes = {file.name: sha256_of(made / file.name) for file in (int8.model, int8.tokenizer)}
+    revision = full.revision + QUANTIZED
+    write_receipt(made, Receipt(model=MODEL, revision=revision, precision="int8", source="a test", files=hashes, golden=golden))
+    with capture_logs() as logs:
+        files = files_to_serve(MODEL, "auto", tmp_path)
+    assert (files.precision, files.folder) == ("fp32", folder)
+    (entry,) = logs
+    assert (entry["event"], entry["precision"], entry["instead_of"]) == ("precision.fell_back", "fp32", "int8")
+    assert abs(entry["score"] - entry["expected"]) > entry["tolerance"]
+    with pytest.raises(WrongScoreError, match="nothing else was asked for"):
+        files_to_serve(MODEL, "int8", tmp_path)

@@ -53,10 +53,13 @@ def scores_of_torch(spec: ModelSpec, folder: Path, python: Path) -> TorchScores:
         except (OSError, subprocess.TimeoutExpired) as error:
             raise ComparisonError(f"{python} could not be run ({type(error).__name__}); {_WAY_OUT}") from None
     try:
-        return TorchScores.model_validate_json((result.stdout.strip().splitlines() or [""])[-1])
+        answer = TorchScores.model_validate_json((result.stdout.strip().splitlines() or [""])[-1])
+        if len(answer.scores) == len(known_pairs(spec)):
+            return answer
+        said = f"{len(answer.scores)} scores of {len(known_pairs(spec))} pairs"
     except ValidationError:
         said = (result.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise ComparisonError(f"{python} gave no scores of {folder}: {said[:300]}; {_WAY_OUT}") from None
+    raise ComparisonError(f"{python} gave no scores of {folder}: {said[:300]}; {_WAY_OUT}")
 
 
 def compare(files: ModelFiles, torch: TorchScores) -> list[CheckResult]:
