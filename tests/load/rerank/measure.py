@@ -23,6 +23,8 @@ from tests.load.rerank.texts import Asked, Texts
 NAME = "knowledge-reranker"
 SERVE = Path(__file__).with_name("serve.py")
 Advance = Callable[[], None]
+SETTLE_S = 0.5
+"""Before each side's turn: threads of the one before may spin for a while after its last run."""
 
 
 @contextmanager
@@ -60,9 +62,11 @@ async def against_seed(url: str, model: RandomModel, texts: Texts, rounds: int, 
     async with new_client() as client:
         for _ in range(rounds):
             asked = texts.equal()
+            await asyncio.sleep(SETTLE_S)
             started = perf_counter()
             scored(await ask(client, url, asked))
             found.gateway.append(perf_counter() - started)
+            await asyncio.sleep(SETTLE_S)
             started = perf_counter()
             batch.rank(asked.query, asked.documents)
             found.parts.append(perf_counter() - started)
@@ -91,6 +95,7 @@ async def against_peers(url: str, running: Sequence[peers.Peer], make: Callable[
             sides: list[peers.Peer | None] = [None, *running]
             random.shuffle(sides)
             for side in sides:
+                await asyncio.sleep(SETTLE_S)
                 if side is None:
                     started = perf_counter()
                     scored(await ask(client, url, asked))
