@@ -15,7 +15,8 @@ from examples.demo.services import Service, running
 from tests.soak.memory import Sample, cpu_s, growth_mb, is_flat, watch
 from tests.soak.traffic import Tally, Traffic
 
-SAMPLES = 60
+SAMPLES = 240
+"""Runs come and go between them: many samples tell what is held from what a run takes for a moment."""
 IDLE_CPU_S = 0.2
 SETTINGS = {"RERANK_SCORED_CHARS_BUDGET": "0", "RERANK_PASSAGE_CACHE_MB": "8"}
 """Caches so small that they are full before the warm-up ends."""

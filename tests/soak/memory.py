@@ -12,9 +12,7 @@ from pathlib import Path
 WARM_UP_SHARE = 0.3
 """Of the time: caches fill, the allocator finds its size."""
 TOLERATED_SHARE = 0.03
-"""Growth in the rest of the time against the memory held, for a run of `LONG_S`."""
-LONG_S = 600.0
-"""A shorter run scatters more, the more the shorter it is: two minutes see only what grows fast."""
+"""Growth in the rest of the time against the memory held; the scatter of a short run is about half of it."""
 KIB = 1024
 
 Sample = tuple[float, float]
@@ -62,5 +60,4 @@ def growth_mb(samples: Sequence[Sample]) -> float:
 
 def is_flat(samples: Sequence[Sample]) -> bool:
     """Whether the growth is within what is tolerated."""
-    scatter = max(1.0, LONG_S / samples[-1][0])
-    return growth_mb(samples) <= TOLERATED_SHARE * scatter * samples[-1][1]
+    return growth_mb(samples) <= TOLERATED_SHARE * samples[-1][1]

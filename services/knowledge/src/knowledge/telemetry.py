@@ -137,7 +137,7 @@ class Instruments:
         started = perf_counter()
         try:
             yield
-        except BaseException as error:
+        except BaseException as error:  # a call that is cancelled was one too
             known[ERROR_TYPE] = error_type(error)
             raise
         finally:
