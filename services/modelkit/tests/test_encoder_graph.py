@@ -2,6 +2,8 @@
 
 import math
 import struct
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from modelkit.cpu import Cpus
 from modelkit.encoder_graph import Shape, write_encoder
 from modelkit.errors import ConversionError
 from modelkit.quantize_graph import quantize_graph
-from modelkit.session import OnnxModel, RunFailed, RunTerminated
+from modelkit.session import OnnxModel, RunFailed, RunTerminated, Stop
 
 HIDDEN, HEADS, WIDE, VOCABULARY, POSITIONS, LAYERS = 32, 4, 64, 50, 20, 2
 ONE = Cpus(1, quota_limited=True)
@@ -106,15 +108,26 @@ def test_int8_stays_close(tmp_path: Path) -> None:
     assert full @ small / np.linalg.norm(full) / np.linalg.norm(small) > 0.98
 
 
+class _StopWithin(Stop):
+    """Is requested once the run has taken it over."""
+
+    @contextmanager
+    def ended_by(self, end: Callable[[], None]) -> Iterator[None]:
+        with super().ended_by(end):
+            self.request()
+            yield
+
+
 def test_a_run_can_be_ended_from_outside(tmp_path: Path) -> None:
-    """The seam for cancellation: options that say stop end the run, and the session is fit for the next."""
+    """The seam for cancellation, before the run and within it; the session is fit for the next."""
     weights = _weights(np.random.default_rng(4))
     write_encoder(tmp_path / "model.onnx", weights, Shape(LAYERS, HEADS))
     model = OnnxModel(tmp_path / "model.onnx", ONE)
-    options = model.run_options()
-    options.terminate = True
-    with pytest.raises(RunTerminated):
-        model.run(IDS, TYPES, options)
+    before, within = Stop(), _StopWithin()
+    before.request()
+    for stop in (before, within):
+        with pytest.raises(RunTerminated):
+            model.run(IDS, TYPES, stop)
     assert np.isfinite(model.run(IDS, TYPES)).all()
 
 

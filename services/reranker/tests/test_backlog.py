@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from modelkit import Tokens
-from modelkit.session import OnnxModel
 from reranker.backlog import PROMISED_PAIRS, Backlog, Job, Task, finishes
 from reranker.outcome import Scores
 from reranker.scorer import Pair
@@ -21,7 +20,7 @@ KEYS = itertools.count()
 
 
 def _task(cost_s: float, key: bytes | None = None) -> Task:
-    return Task(key or str(next(KEYS)).encode(), None, PAIR, cost_s, OnnxModel.run_options())  # type: ignore[arg-type]
+    return Task(key or str(next(KEYS)).encode(), None, PAIR, cost_s)  # type: ignore[arg-type]
 
 
 def _job(deadline: float, costs: Sequence[float | Task], *, arrived: float = 0.0, promise: int | None = None) -> Job:
@@ -120,10 +119,10 @@ def test_a_run_ends_only_when_nobody_waits_for_it() -> None:
     backlog = _backlog(one, two)
     assert backlog.next(0)[0] is shared
     backlog.drop(one)
-    assert not shared.options.terminate
+    assert not shared.stop.requested
     assert backlog.tasks == {b"same": shared}
     backlog.drop(two)
-    assert shared.options.terminate
+    assert shared.stop.requested
     assert backlog.tasks == {}
 
 

@@ -52,7 +52,7 @@ class _Held:
         self.started.release()
         ends = time.monotonic() + LIMIT_S
         while not self.release.wait(0.002) and time.monotonic() < ends:
-            if self.scorer is not None and self.scorer.options[document].terminate:
+            if self.scorer is not None and self.scorer.stops[document].requested:
                 break
         return 1.0
 
@@ -217,7 +217,7 @@ async def test_who_cannot_be_served_in_time_is_told_when_to_come_back(bench: Mak
         await made.rank("late", left_s=9.5)
     # Eight pairs and its own, each 1.1 s with the margin: 9.9 s, which is 0.4 s too late.
     assert caught.value.retry_after_ms == pytest.approx(400, abs=1)
-    assert "late" not in made.scorer.options
+    assert "late" not in made.scorer.stops
     made.scorer.clock.now = 1000.0 + caught.value.retry_after_ms / 1000
     served = made.rank("late", left_s=9.5)
     await made.until(lambda: made.scheduler.waiting == 8)
@@ -267,7 +267,7 @@ async def test_one_that_leaves_does_not_take_the_shared_pair_along(bench: Make) 
     await made.until(lambda: made.counts.lookups.count("joined") == 1)
     first.cancel()
     await asyncio.wait({first})
-    assert not made.scorer.options["a"].terminate
+    assert not made.scorer.stops["a"].requested
     held.release.set()
     assert (await second).scored
     assert made.scorer.runs == ["a"]
@@ -282,7 +282,7 @@ async def test_one_that_leaves_alone_ends_its_run(bench: Make) -> None:
     await held.begun()
     first.cancel()
     await asyncio.wait({first})
-    assert made.scorer.options["a"].terminate
+    assert made.scorer.stops["a"].requested
     held.release.set()
     assert len((await made.rank("a")).scored) == 1
     assert made.scorer.runs == ["a", "a"]
@@ -303,7 +303,7 @@ async def test_the_answer_does_not_wait_for_a_run_that_will_not_end(bench: Make)
     # A clock that stands still gives the wait its full length: 0.3 s in truth.
     outcome = await made.rank("quick", "stuck", "behind", left_s=0.3, partial=True)
     assert time.monotonic() - started < 2.3
-    assert made.scorer.options["stuck"].terminate
+    assert made.scorer.stops["stuck"].requested
     release.set()
     assert [scored.index for scored in outcome.scored] == [0]
     assert [(each.index, each.reason) for each in outcome.unscored] == [(1, "deadline"), (2, "deadline")]

@@ -1,8 +1,7 @@
 """Query and passage in one run of a cross-encoder."""
 
 from modelkit.cpu import Cpus
-from modelkit.runtime import ort
-from modelkit.session import OnnxModel
+from modelkit.session import OnnxModel, Stop
 from modelkit.store import ModelFiles
 from modelkit.tokenize import QueryTokens, TextTokenizer, Tokens
 
@@ -29,6 +28,6 @@ class CrossEncoder:
         """The pair as it will be run."""
         return self._tokenizer.pair(query, passage)
 
-    def logit(self, pair: Tokens, options: ort.RunOptions | None = None) -> float:
+    def logit(self, pair: Tokens, stop: Stop | None = None) -> float:
         """The raw score of a pair; not finite if the model broke down on it."""
-        return float(self._model.run(pair.ids, pair.type_ids, options)[0])
+        return float(self._model.run(pair.ids, pair.type_ids, stop)[0])

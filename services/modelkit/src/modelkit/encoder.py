@@ -7,8 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from modelkit.cpu import Cpus
-from modelkit.runtime import ort
-from modelkit.session import OnnxModel
+from modelkit.session import OnnxModel, Stop
 from modelkit.store import ModelFiles
 from modelkit.tokenize import TextTokenizer, Tokens
 
@@ -52,9 +51,9 @@ class Encoder:
         pooled = states[0] if self.spec.pooling == "cls" else states.mean(axis=0)
         return Embedding(_normalised(pooled), len(tokens), tokens.truncated)
 
-    def token_vectors(self, tokens: Tokens, options: ort.RunOptions | None = None) -> Floats:
+    def token_vectors(self, tokens: Tokens, stop: Stop | None = None) -> Floats:
         """The vectors of the text's own tokens (no prefix, no special ones), each of length 1, [content tokens, dimension]."""
-        states = self._model.run(tokens.ids, tokens.type_ids, options)
+        states = self._model.run(tokens.ids, tokens.type_ids, stop)
         return _normalised(states[tokens.content])
 
 

@@ -1,5 +1,8 @@
 """ONNX Runtime sessions as a service on few cores wants them."""
 
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +18,39 @@ class RunTerminated(Exception):
 
 class RunFailed(Exception):
     """The runtime gave up on a run; another input may be fine. The message is the class of its error."""
+
+
+class Stop:
+    """Ends a run from another thread, within milliseconds; one that has not begun does not begin."""
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._end: Callable[[], None] | None = None
+        self._lock = threading.Lock()
+
+    def request(self) -> None:
+        """End the run."""
+        with self._lock:
+            self.requested = True
+            if self._end is not None:
+                self._end()
+
+    @contextmanager
+    def ended_by(self, end: Callable[[], None]) -> Iterator[None]:
+        """While this lasts, `end` ends the run; never afterwards, when the same means may serve another run.
+
+        Raises:
+            RunTerminated: it was requested before.
+        """
+        with self._lock:
+            if self.requested:
+                raise RunTerminated
+            self._end = end
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._end = None
 
 
 class OnnxModel:
@@ -38,27 +74,19 @@ class OnnxModel:
         self._session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         self._inputs = {each.name for each in self._session.get_inputs()}
 
-    @staticmethod
-    def run_options() -> ort.RunOptions:
-        """Options of one run. Setting `terminate` on them from another thread stops that run within milliseconds."""
-        options = ort.RunOptions()
-        # Without it the memory of the longest text ever seen is kept for good.
-        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        return options
-
-    def run(self, ids: NDArray[np.int64], type_ids: NDArray[np.int64], options: ort.RunOptions | None = None) -> NDArray[np.float32]:
+    def run(self, ids: NDArray[np.int64], type_ids: NDArray[np.int64], stop: Stop | None = None) -> NDArray[np.float32]:
         """Run one sequence, without padding.
 
         Args:
             ids: token ids, [S].
             type_ids: 0 for the first text and 1 for the second of a BERT pair, [S]; left out where the graph has no such input.
-            options: from `run_options`, where the caller wants to be able to end the run.
+            stop: where the caller wants to be able to end the run.
 
         Returns:
             The graph's first output for this sequence, without the batch axis: [S, H] or [labels].
 
         Raises:
-            RunTerminated: `terminate` was set on the options.
+            RunTerminated: it was stopped.
             RunFailed: the runtime refused the input, or failed on it.
         """
         feeds = {
@@ -67,11 +95,14 @@ class OnnxModel:
             "token_type_ids": type_ids[None, :],
         }
         used = {name: value for name, value in feeds.items() if name in self._inputs}
-        options = options or self.run_options()
+        stop, options = stop or Stop(), ort.RunOptions()
+        # Without it the memory of the longest text ever seen is kept for good.
+        options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         try:
-            output = self._session.run(None, used, options)[0]
+            with stop.ended_by(lambda: setattr(options, "terminate", True)):
+                output = self._session.run(None, used, options)[0]
         except RUN_ERRORS as error:
-            if options.terminate:
+            if stop.requested:
                 raise RunTerminated from None
             raise RunFailed(type(error).__name__) from None  # its own message may name token ids, which are as good as the text
         first: NDArray[np.float32] = np.asarray(output, np.float32)[0]

@@ -10,7 +10,7 @@ import math
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 
-from modelkit.runtime import ort
+from modelkit.session import Stop
 from reranker.outcome import Scores
 from reranker.scorer import BoundQuery, Pair
 
@@ -27,15 +27,15 @@ class Task:
         bound: the query.
         pair: with one of its documents.
         cost_s: predicted seconds, as a share of the work of many.
-        options: setting `terminate` on them ends the run.
     """
 
-    def __init__(self, key: bytes, bound: BoundQuery, pair: Pair, cost_s: float, options: ort.RunOptions) -> None:
+    def __init__(self, key: bytes, bound: BoundQuery, pair: Pair, cost_s: float) -> None:
         self.key = key
         self.bound = bound
         self.pair = pair
         self.cost_s = cost_s
-        self.options = options
+        self.stop = Stop()
+        """Ends the run."""
         self.started = False
         self.waiters: dict[Job, list[int]] = {}
 
@@ -200,7 +200,7 @@ class Backlog:
         for task in job.running:
             del task.waiters[job]
             if not task.waiters:
-                task.options.terminate = True
+                task.stop.request()
                 self._forget(task)
         job.running.clear()
         if job in self._jobs:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from modelkit import Tokens
-from modelkit.runtime import ort
-from modelkit.session import RunTerminated
+from modelkit.session import RunTerminated, Stop
 from reranker.scorer import BoundQuery, Kind, Pair, ScoreKind, sigmoid
 
 Score = Callable[[str, str], float]
@@ -53,7 +52,7 @@ class FakeScorer:
         self.seconds_per_token = seconds_per_token
         self.score = score
         self.runs: list[str] = []
-        self.options: dict[str, ort.RunOptions] = {}
+        self.stops: dict[str, Stop] = {}
         """Of the last run of each document."""
 
     def bind(self, query: str) -> BoundQuery:
@@ -81,12 +80,12 @@ class _FakeQuery:
     def runs(self, pair: Pair) -> Sequence[int]:
         return (len(pair.tokens),)
 
-    def score(self, pair: Pair, options: ort.RunOptions | None = None) -> float:
+    def score(self, pair: Pair, stop: Stop | None = None) -> float:
         self._scorer.runs.append(pair.document)
-        if options is not None:
-            self._scorer.options[pair.document] = options
+        if stop is not None:
+            self._scorer.stops[pair.document] = stop
         self._scorer.clock.advance(len(pair.tokens) * self._scorer.seconds_per_token)
         raw = self._scorer.score(self._query, pair.document)
-        if options is not None and options.terminate:
+        if stop is not None and stop.requested:
             raise RunTerminated
         return raw

@@ -16,7 +16,7 @@ import structlog
 
 from modelkit import Deadline
 from modelkit.serving import Clock, busy
-from modelkit.session import OnnxModel, RunFailed, RunTerminated
+from modelkit.session import RunFailed, RunTerminated
 from reranker.backlog import PROMISED_PAIRS, Backlog, Job, Task
 from reranker.cache import CachedScore, PairKeys, ScoreCache, score_cache
 from reranker.cost import CostModel
@@ -207,7 +207,7 @@ class Scheduler:
             return
         self._observer.lookup("pairs", "miss")
         cost_s = sum(map(self._cost.average_s, bound.runs(pair)))
-        job.join(Task(key, bound, pair, cost_s, OnnxModel.run_options()), index)
+        job.join(Task(key, bound, pair, cost_s), index)
 
     def _price(self, task: Task) -> float:
         """Seconds within which the pair will end; cheaper than when it was accepted if its passage has become known."""
@@ -280,7 +280,7 @@ class Scheduler:
 def _score(task: Task) -> tuple[float | None, Exception | None]:
     """The raw score; not a number where the runtime failed on this pair; or the bug that it met; or neither: it was ended."""
     try:
-        return task.bound.score(task.pair, task.options), None
+        return task.bound.score(task.pair, task.stop), None
     except RunTerminated:
         return None, None
     except RunFailed as failure:

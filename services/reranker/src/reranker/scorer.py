@@ -10,7 +10,7 @@ import numpy as np
 
 from modelkit import Cpus, CrossEncoder, Encoder, ModelFiles, Tokens
 from modelkit.encoder import Floats
-from modelkit.runtime import ort
+from modelkit.session import Stop
 from modelkit.tokenize import QueryTokens
 from reranker.cache import Passage, PassageCache
 
@@ -42,12 +42,12 @@ class BoundQuery(Protocol):
     def runs(self, pair: Pair) -> Sequence[int]:
         """Tokens of each run of the model that scoring the pair would take now; none where all is known."""
 
-    def score(self, pair: Pair, options: ort.RunOptions | None = None) -> float:
+    def score(self, pair: Pair, stop: Stop | None = None) -> float:
         """The raw score, by which results are sorted; not finite where the model broke down.
 
         Args:
             pair: from `pair`.
-            options: setting `terminate` on them ends the run.
+            stop: ends the run.
 
         Raises:
             RunTerminated: it was ended.
@@ -104,8 +104,8 @@ class _CrossEncoderQuery:
     def runs(self, pair: Pair) -> Sequence[int]:
         return (len(pair.tokens),)
 
-    def score(self, pair: Pair, options: ort.RunOptions | None = None) -> float:
-        return self._model.logit(pair.tokens, options)
+    def score(self, pair: Pair, stop: Stop | None = None) -> float:
+        return self._model.logit(pair.tokens, stop)
 
 
 class LateInteractionScorer:
@@ -152,22 +152,22 @@ class _LateInteractionQuery:
         query = () if self._vectors is not None else (len(self._query),)
         return query if pair.document in self._known else (*query, len(pair.tokens))
 
-    def score(self, pair: Pair, options: ort.RunOptions | None = None) -> float:
+    def score(self, pair: Pair, stop: Stop | None = None) -> float:
         # The passage first: a second worker is busy with its own passage while this one runs the query for both.
-        passage = self._known.get(pair.document) or self._read(pair, options)
-        return max_sim(self._query_vectors(options), passage.vectors.astype(np.float32))
+        passage = self._known.get(pair.document) or self._read(pair, stop)
+        return max_sim(self._query_vectors(stop), passage.vectors.astype(np.float32))
 
-    def _read(self, pair: Pair, options: ort.RunOptions | None) -> Passage:
-        vectors = self._encoder.token_vectors(pair.tokens, options).astype(np.float16)
+    def _read(self, pair: Pair, stop: Stop | None) -> Passage:
+        vectors = self._encoder.token_vectors(pair.tokens, stop).astype(np.float16)
         passage = Passage(pair.tokens, vectors)
         if np.isfinite(vectors).all():
             self._passages.put(pair.document, passage)
         return passage
 
-    def _query_vectors(self, options: ort.RunOptions | None) -> Floats:
+    def _query_vectors(self, stop: Stop | None) -> Floats:
         with self._lock:
             if self._vectors is None:
-                self._vectors = self._encoder.token_vectors(self._query, options)
+                self._vectors = self._encoder.token_vectors(self._query, stop)
             return self._vectors
 
 
