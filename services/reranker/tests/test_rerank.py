@@ -84,6 +84,43 @@ async def test_only_blank_documents(start_app: StartApp) -> None:
     assert (response.status_code, response.json()["results"]) == (200, [])
 
 
+SEVEN = ["a", "b", "c", "d", "e", "f", "g"]
+FALLING = {name: -float(place) for place, name in enumerate(SEVEN)}
+
+
+@pytest.mark.parametrize(("fields", "scored"), [({"top_n": 1}, 3), ({"top_n": 4}, 6), ({}, 5), ({"top_n": 6}, 7)])
+async def test_once_the_top_is_settled_the_rest_is_not_scored(start_app: StartApp, fields: dict[str, Any], scored: int) -> None:
+    """Two in a row that miss the top: of `top_n`, or of the setting. It is no time-out, so it asks for no leave."""
+    async with start_app(score=lambda _, name: FALLING[name], rerank_settled_after=2, rerank_settled_top=3) as running:
+        response = await running.rerank(documents=SEVEN, **fields)
+        assert running.scorer.runs[:scored] == SEVEN[:scored]
+        metrics = await running.metrics()
+    body = response.json()
+    assert (response.status_code, body["status"]) == (200, "partial" if scored < 7 else "complete")
+    assert _indices(response) == list(range(min(scored, fields.get("top_n", 7))))
+    assert body["unscored"] == [{"index": index, "reason": "settled"} for index in range(scored, 7)]
+    assert ('reranker_pair_outcome="settled"' in metrics) is (scored < 7)
+
+
+async def test_shapes_that_know_no_partial_answer_are_scored_whole(start_app: StartApp) -> None:
+    """Whatever the setting."""
+    async with start_app(score=lambda _, name: FALLING[name], rerank_settled_after=1, rerank_settled_top=1) as running:
+        listed = await running.client.post("/v2/rerank", json={"query": "q", "documents": SEVEN, "top_n": 2})
+        texts = await running.client.post("/rerank", json={"query": "q", "texts": SEVEN})
+    assert (len(listed.json()["results"]), len(texts.json())) == (2, 7)
+    assert sorted(running.scorer.runs) == sorted(SEVEN * 2)
+
+
+async def test_info_tells_what_may_be_left_out(start_app: StartApp) -> None:
+    """Off, and on."""
+    async with start_app(loaded=False) as running:
+        off = (await running.client.get("/info")).json()
+    async with start_app(loaded=False, rerank_settled_after=4, rerank_cascade_model="multilingual-e5-small") as running:
+        on = (await running.client.get("/info")).json()
+    assert (off["cascade_model"], off["settled_after"]) == ("", 0)
+    assert (on["cascade_model"], on["settled_after"]) == ("multilingual-e5-small", 4)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 async def test_a_score_that_is_no_number_does_not_leave(start_app: StartApp, bad: float) -> None:
     """One bad pair makes the answer partial, whatever the caller allows, and fails nothing."""

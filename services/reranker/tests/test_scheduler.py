@@ -4,111 +4,21 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-from modelkit import Deadline, NotServed
+from modelkit import NotServed
 from modelkit.session import RunFailed
-from reranker.cache import ScoreCache, score_cache
-from reranker.cost import CostModel
-from reranker.fake import FakeScorer, ManualClock, Score
-from reranker.outcome import Outcome
-from reranker.scheduler import STALE_S, Scheduler
+from reranker.model import STALE_S
+from services.reranker.tests.bench import LIMIT_S, Bench, Held
 
-LIMIT_S = 20
-
-
-class _Counts:
-    """Remembers what it was told."""
-
-    def __init__(self) -> None:
-        self.outcomes: list[str] = []
-        self.runs = 0
-        self.lookups: list[str] = []
-
-    def pair(self, outcome: str) -> None:
-        """Remember."""
-        self.outcomes.append(outcome)
-
-    def run(self, seconds: float) -> None:
-        """Count."""
-        self.runs += 1
-
-    def lookup(self, cache: str, result: str) -> None:
-        """Remember."""
-        self.lookups.append(result)
-
-
-class _Held:
-    """A score that says when its run has begun, and ends when it is let go or told to end."""
-
-    def __init__(self) -> None:
-        self.started = threading.Semaphore(0)
-        self.release = threading.Event()
-        self.scorer: FakeScorer | None = None
-
-    def __call__(self, _: str, document: str) -> float:
-        self.started.release()
-        ends = time.monotonic() + LIMIT_S
-        while not self.release.wait(0.002) and time.monotonic() < ends:
-            if self.scorer is not None and self.scorer.stops[document].requested:
-                break
-        return 1.0
-
-    async def begun(self, runs: int = 1) -> None:
-        """Wait until so many more runs have begun."""
-        for _ in range(runs):
-            assert await asyncio.to_thread(self.started.acquire, timeout=LIMIT_S)
-
-
-class _Bench:
-    """A scheduler and what it stands on."""
-
-    def __init__(self, score: Score | None = None, *, workers: int = 1, seconds_per_token: float = 0.0, cache: int = 0) -> None:
-        self.scorer = FakeScorer(ManualClock(), seconds_per_token=seconds_per_token, **({"score": score} if score else {}))
-        self.counts = _Counts()
-        self.cache: ScoreCache = score_cache(cache)
-        cost = CostModel(seconds_per_token)
-        self.scheduler = Scheduler(self.scorer, workers, cost, self.counts, self.scorer.clock, cache=self.cache)
-
-    def rank(self, *documents: str, left_s: float = 30.0, partial: bool = False, query: str = "q") -> "asyncio.Task[Outcome]":
-        """Begin a request."""
-        deadline = Deadline(self.scorer.clock() + left_s, self.scorer.clock)
-        return asyncio.create_task(self.scheduler.rank(query, documents, deadline, allow_partial=partial))
-
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait for a condition that the workers bring about."""
-
-        def poll() -> bool:
-            ends = time.monotonic() + LIMIT_S
-            while not condition() and time.monotonic() < ends:
-                threading.Event().wait(0.001)
-            return condition()
-
-        assert await asyncio.to_thread(poll)
-
-
-@pytest.fixture
-def bench() -> Iterator[Callable[..., _Bench]]:
-    """Makes benches, and closes them."""
-    made: list[_Bench] = []
-
-    def make(*args: Score, **options: float) -> _Bench:
-        made.append(_Bench(*args, **options))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.scheduler.close()
-
-
-Make = Callable[..., _Bench]
+Make = Callable[..., Bench]
 
 
 async def test_a_long_request_does_not_keep_a_short_one_waiting(bench: Make) -> None:
     """The short one goes before all but the pair that runs."""
-    held = _Held()
+    held = Held()
     made = bench(held)
     long = made.rank(*(f"long {n}" for n in range(100)))
     await held.begun()
@@ -132,7 +42,7 @@ async def test_several_workers_score_everything_once(bench: Make) -> None:
 
 async def test_a_bug_in_a_run_is_an_error_and_not_a_time_out(bench: Make) -> None:
     """For all that wait for that pair; the others of the request are dropped."""
-    held = _Held()
+    held = Held()
 
     def score(query: str, document: str) -> float:
         held(query, document)
@@ -187,7 +97,7 @@ async def test_predictions_that_are_too_dark_are_corrected(bench: Make, partial:
     """Nothing is let in, so nothing is learned: after a pause one request may try, and from then on all is well."""
     made = bench(seconds_per_token=0.01)
     for _ in range(40):
-        made.scheduler._cost.learn(1, 100.0)
+        made.scheduler.model.cost.learn(1, 100.0)
     assert (await made.rank("a", "b", left_s=1, partial=partial)).missed("deadline")
     made.scorer.clock.advance(STALE_S + 1)
     assert len((await made.rank("a", "b", left_s=1, partial=partial)).scored) == 2
@@ -196,7 +106,7 @@ async def test_predictions_that_are_too_dark_are_corrected(bench: Make, partial:
 
 async def test_the_backlog_is_told_in_seconds(bench: Make) -> None:
     """Predicted, over the workers."""
-    held = _Held()
+    held = Held()
     made = bench(held, seconds_per_token=1.0)
     task = made.rank("a", "b", "c")
     await held.begun()
@@ -208,7 +118,7 @@ async def test_the_backlog_is_told_in_seconds(bench: Make) -> None:
 
 async def test_who_cannot_be_served_in_time_is_told_when_to_come_back(bench: Make) -> None:
     """Before anything is done for him; and then he is served."""
-    held = _Held()
+    held = Held()
     made = bench(held, seconds_per_token=1.0)
     running = made.rank(*"abcdefgh", left_s=9.5)
     await held.begun()
@@ -228,7 +138,7 @@ async def test_who_cannot_be_served_in_time_is_told_when_to_come_back(bench: Mak
 
 async def test_two_pairs_in_time_are_enough_for_a_partial_answer(bench: Make) -> None:
     """Where all are wanted the same request is sent away."""
-    held = _Held()
+    held = Held()
     made = bench(held, seconds_per_token=1.0)
     running = made.rank("a", "b", "c", left_s=3.5)
     await held.begun()
@@ -243,7 +153,7 @@ async def test_two_pairs_in_time_are_enough_for_a_partial_answer(bench: Make) ->
 
 async def test_the_same_pair_in_flight_runs_once(bench: Make) -> None:
     """For another request, and twice in one."""
-    held = _Held()
+    held = Held()
     made = bench(held)
     first = made.rank("a", "b", "a")
     await held.begun()
@@ -258,7 +168,7 @@ async def test_the_same_pair_in_flight_runs_once(bench: Make) -> None:
 
 async def test_one_that_leaves_does_not_take_the_shared_pair_along(bench: Make) -> None:
     """The other keeps waiting for it, with its own deadline."""
-    held = _Held()
+    held = Held()
     made = bench(held)
     held.scorer = made.scorer
     first = made.rank("a")
@@ -275,7 +185,7 @@ async def test_one_that_leaves_does_not_take_the_shared_pair_along(bench: Make) 
 
 async def test_one_that_leaves_alone_ends_its_run(bench: Make) -> None:
     """What ran is told to end, what waited is never started, and the next one that asks runs it anew."""
-    held = _Held()
+    held = Held()
     made = bench(held, cache=10)
     held.scorer = made.scorer
     first = made.rank("a", "b")
@@ -311,7 +221,7 @@ async def test_the_answer_does_not_wait_for_a_run_that_will_not_end(bench: Make)
 
 async def test_a_score_behind_a_gap_does_not_count_but_is_remembered(bench: Make) -> None:
     """The scored ones are a prefix; the other one saves a run later."""
-    held = _Held()
+    held = Held()
     made = bench(lambda query, document: 1.0 if document == "known" else held(query, document), cache=10)
     held.scorer = made.scorer
     await made.rank("known")
@@ -343,7 +253,7 @@ async def test_the_cache_forgets_what_was_used_longest_ago(bench: Make) -> None:
 
 async def test_closing_answers_who_waits(bench: Make) -> None:
     """With what there is, and the threads end."""
-    held = _Held()
+    held = Held()
     made = bench(held)
     held.scorer = made.scorer
     waiting = made.rank("a", "b", partial=True)

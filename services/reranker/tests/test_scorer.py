@@ -9,6 +9,7 @@ import pytest
 from modelkit import Deadline, Encoder
 from reranker.cache import PassageCache
 from reranker.cost import CostModel
+from reranker.model import Model
 from reranker.outcome import Outcome
 from reranker.scheduler import Scheduler
 from reranker.scorer import LateInteractionScorer, Scorer, max_sim, sigmoid
@@ -31,9 +32,13 @@ class _Nobody:
     def lookup(self, cache: str, result: str) -> None:
         """Ignore it."""
 
+    def of(self, model: str) -> "_Nobody":
+        """The same."""
+        return self
+
 
 async def _rank(scorer: Scorer, query: str, documents: list[str], workers: int = 2) -> Outcome:
-    scheduler = Scheduler(scorer, workers, CostModel(), _Nobody(), time.monotonic)
+    scheduler = Scheduler(Model(scorer, CostModel(), _Nobody(), time.monotonic), workers, time.monotonic)
     try:
         return await scheduler.rank(query, documents, Deadline(time.monotonic() + 60, time.monotonic))
     finally:

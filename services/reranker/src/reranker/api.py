@@ -10,6 +10,8 @@ from reranker.outcome import Outcome
 from reranker.schemas import Info, RerankRequest, RerankResponse, Result, UnscoredResult
 from reranker.scorer import Scorer
 from reranker.service import RESPONSES, authorised, best_first, service_of
+from reranker.settings import RerankSettings
+from reranker.settling import Settling
 from reranker.wire import ListRequest, ListResponse, TextRank, TextsRequest, rerank_list, rerank_texts
 from servicekit.problems import SHAPE
 
@@ -49,11 +51,12 @@ router = APIRouter()
 async def rerank(request: Request, body: Asked) -> RerankResponse | ListResponse | list[TextRank]:
     """This service's own answer; with `texts` TEI's bare array, with a field of Cohere's, Jina's or vLLM's their list.
 
-    Passages are scored in the order given. A blank one is not run, and one whose score is no number is named.
+    Passages are scored in the order given, or in the one that the server's RERANK_CASCADE_MODEL puts them in. A blank one is not
+    run, and one whose score is no number is named.
 
     A deadline that passes first makes the answer 503 `timeout`, or with `allow_partial` a `partial` one of what was scored by
     then; with nothing scored it is 503 in any case. `allow_partial` speaks of the deadline only: one bad pair never fails a
-    request.
+    request, nor do passages that the server's RERANK_SETTLED_AFTER left out (`settled`).
     """
     if isinstance(body, TextsRequest):
         return await rerank_texts(request, body)
@@ -61,8 +64,8 @@ async def rerank(request: Request, body: Asked) -> RerankResponse | ListResponse
         return await rerank_list(request, body)
     service = service_of(request)
     started = time.perf_counter()
-    outcome = await service.rank(request, body)
-    scorer = service.scheduler.get().scorer
+    outcome = await service.rank(request, body, settling_of(body, service.settings))
+    scorer = service.scheduler.get().model.scorer
     complete = all(each.reason == "empty" for each in outcome.unscored)
     if not complete:
         service.instruments.partial()
@@ -76,6 +79,12 @@ async def rerank(request: Request, body: Asked) -> RerankResponse | ListResponse
         score_kind=scorer.score_kind,
         elapsed_ms=round((time.perf_counter() - started) * 1000, 1),
     )
+
+
+def settling_of(body: RerankRequest, settings: RerankSettings) -> Settling | None:
+    """When the rest of a request's passages need not be scored; None: never."""
+    after = settings.rerank_settled_after
+    return Settling(body.top_n or settings.rerank_settled_top, after) if after else None
 
 
 def results_of(outcome: Outcome, scorer: Scorer) -> list[Result]:

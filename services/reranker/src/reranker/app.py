@@ -15,6 +15,7 @@ from reranker import telemetry, wire
 from reranker.api import router
 from reranker.cache import PassageCache, score_cache
 from reranker.cost import CostModel
+from reranker.model import Model
 from reranker.scheduler import Observer, Scheduler
 from reranker.schemas import MAX_BODY_BYTES, Info
 from reranker.scorer import open_scorer
@@ -45,35 +46,46 @@ def load_scheduler(settings: RerankSettings, observer: Observer) -> Scheduler:
     """
     progress = LineProgress(lambda line: log.info("model", detail=line))
     files = files_to_serve(settings.rerank_model, settings.rerank_precision, settings.model_cache_dir, progress)
-    return new_scheduler(files, usable_cpus(), settings, observer)
+    small = settings.rerank_cascade_model
+    small_files = files_to_serve(small, "auto", settings.model_cache_dir, progress) if small else None
+    return new_scheduler(files, usable_cpus(), settings, observer, small_files)
 
 
-def new_scheduler(files: ModelFiles, cpus: Cpus, settings: RerankSettings, observer: Observer) -> Scheduler:
-    """Open these files and warm them up."""
+def new_scheduler(
+    files: ModelFiles, cpus: Cpus, settings: RerankSettings, observer: Observer, small: ModelFiles | None = None
+) -> Scheduler:
+    """Open these files, and those of RERANK_CASCADE_MODEL, and warm them up."""
+    return Scheduler(
+        new_model(files, cpus, settings, observer),
+        cpus.count,
+        time.monotonic,
+        cache=score_cache(settings.rerank_cache_entries),
+        small=new_model(small, cpus, settings, observer.of(small.spec.id)) if small else None,
+    )
+
+
+def new_model(files: ModelFiles, cpus: Cpus, settings: RerankSettings, observer: Observer) -> Model:
+    """Open one model and warm it up; it remembers passages of its own."""
     cost = CostModel()
     passages = PassageCache(settings.rerank_passage_cache_mb * 1_000_000, lambda hit: observer.lookup("passages", "hit" if hit else "miss"))
     scorer = open_scorer(files, cpus, passages)
     warm_up(scorer, cost, cpus.count)
-    return Scheduler(
-        scorer,
-        cpus.count,
-        cost,
-        observer,
-        time.monotonic,
-        cache=score_cache(settings.rerank_cache_entries),
-        model=(files.spec.id, files.revision, files.precision),
-    )
+    return Model(scorer, cost, observer, time.monotonic, (files.spec.id, files.revision, files.precision))
 
 
 def model_spec(settings: RerankSettings) -> ModelSpec:
     """The manifest's entry for RERANK_MODEL, at RERANK_PRECISION.
 
     Raises:
-        ConfigurationError: there is no such model, or it does not score pairs, or not at this precision.
+        ConfigurationError: there is no such model, or it does not score pairs, or not at this precision; or the same of
+            RERANK_CASCADE_MODEL, or it is RERANK_MODEL.
     """
     rerankers = manifest().of_kind("cross-encoder", "late-interaction")
     if settings.rerank_model not in rerankers:
         raise ConfigurationError(f"RERANK_MODEL: choose one of {', '.join(rerankers)}, or unset it to use the default.")
+    others = [each for each in rerankers if each != settings.rerank_model]
+    if settings.rerank_cascade_model not in ("", *others):
+        raise ConfigurationError(f"RERANK_CASCADE_MODEL: choose one of {', '.join(others)}, or unset it to score in the order given.")
     spec = manifest().get(settings.rerank_model)
     if settings.rerank_precision in spec.offered:
         return spec
@@ -146,8 +158,8 @@ def create_app(
 
 def settled(service: Service, scheduler: Scheduler) -> Scheduler:
     """Let /info and every answer name what was loaded; called before anything is answered with it."""
-    if scheduler.model:
-        _, revision, precision = scheduler.model
+    if scheduler.model.identity:
+        _, revision, precision = scheduler.model.identity
         service.info = service.info.model_copy(update={"revision": revision, "precision": precision})
     return scheduler
 
@@ -166,6 +178,8 @@ def service_info(spec: ModelSpec, settings: RerankSettings) -> Info:
         score_kind="probability" if cross else "opaque",
         deadline_s=settings.rerank_deadline_s,
         scored_chars_budget=settings.rerank_scored_chars_budget,
+        cascade_model=settings.rerank_cascade_model,
+        settled_after=settings.rerank_settled_after,
     )
 
 

@@ -11,8 +11,9 @@ from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 
 from modelkit.session import Stop
+from reranker.model import PricedQuery
 from reranker.outcome import Scores
-from reranker.scorer import BoundQuery, Pair
+from reranker.scorer import Pair
 
 STRETCH = 8.0
 PROMISED_PAIRS = 2
@@ -24,14 +25,14 @@ class Task:
 
     Args:
         key: equal for pairs that have the same score.
-        bound: the query.
+        query: bound to its model.
         pair: with one of its documents.
         cost_s: predicted seconds, as a share of the work of many.
     """
 
-    def __init__(self, key: bytes, bound: BoundQuery, pair: Pair, cost_s: float) -> None:
+    def __init__(self, key: bytes, query: PricedQuery, pair: Pair, cost_s: float) -> None:
         self.key = key
-        self.bound = bound
+        self.query = query
         self.pair = pair
         self.cost_s = cost_s
         self.stop = Stop()
@@ -58,6 +59,8 @@ class Job:
         self.running: set[Task] = set()
         self.probe = False
         """Its first pair runs even if it is predicted to end too late: to learn whether that is true."""
+        self.held = False
+        """None of its pairs is started yet: their order is not known. They count as work and as promised all the same."""
         self.remaining_s = self.promised_s = self.longest_s = 0.0
         self.promised = 0
 
@@ -72,12 +75,23 @@ class Job:
             self.remaining_s += task.cost_s
 
     def promise(self, pairs: int) -> None:
-        """Claim the first pairs for sure."""
+        """Claim the first pairs for sure, and no others."""
         claimed = list(self.waiting)[:pairs]
-        self.waiting.update(dict.fromkeys(claimed, True))
+        self.waiting = {task: number < pairs for number, task in enumerate(self.waiting)}
         self.promised = len(claimed)
         self.promised_s = sum(task.cost_s for task in claimed)
         self.longest_s = max((task.cost_s for task in claimed), default=0.0)
+
+    def arrange(self, order: Sequence[int]) -> None:
+        """Wait in this order of the documents' indices; as many pairs as before are promised, the first ones."""
+        places = {index: place for place, index in enumerate(order)}
+        self.waiting = dict.fromkeys(sorted(self.waiting, key=lambda task: min(places[index] for index in task.waiters[self])), False)
+        self.promise(self.promised)
+
+    def dearest_first(self) -> None:
+        """Wait in the order of their cost; as many pairs as before are promised, the first ones."""
+        self.waiting = dict.fromkeys(sorted(self.waiting, key=lambda task: -task.cost_s), False)
+        self.promise(self.promised)
 
     def leave(self, task: Task) -> None:
         """The pair does not wait any more."""
@@ -174,7 +188,7 @@ class Backlog:
             task = next(iter(job.waiting))
             price = self._price(task)
             if now + price > job.deadline and not job.probe:
-                self._close(job)
+                self.close(job)
                 closed.append(job)
                 continue
             job.probe = False
@@ -194,9 +208,17 @@ class Backlog:
             job.running.discard(task)
         return task.waiters
 
+    def close(self, job: Job, *, keep: int = 0) -> None:
+        """Start none of its pairs any more, or only so many."""
+        for task in list(job.waiting)[keep:]:
+            job.leave(task)
+            del task.waiters[job]
+            if not task.waiters:
+                self._forget(task)
+
     def drop(self, job: Job) -> None:
         """Nobody waits for the job any more; runs that nobody else waits for are told to end."""
-        self._close(job)
+        self.close(job)
         for task in job.running:
             del task.waiters[job]
             if not task.waiters:
@@ -213,25 +235,19 @@ class Backlog:
             self.drop(job)
         return jobs
 
-    def _close(self, job: Job) -> None:
-        """Start none of its pairs any more."""
-        for task in list(job.waiting):
-            job.leave(task)
-            del task.waiters[job]
-            if not task.waiters:
-                self._forget(task)
-
     def _forget(self, task: Task) -> None:
         if self.tasks.get(task.key) is task:
             del self.tasks[task.key]
 
     def _pick(self, now: float) -> Job | None:
-        jobs = [job for job in self._jobs if job.waiting]
-        if not jobs:
+        ready = [job for job in self._jobs if job.waiting and not job.held]
+        if not ready:
             return None
-        due = min(jobs, key=Job.urgency)
-        promised = next((job for job in jobs if job.promised), due)
-        return due if promised is due or self._harmless(next(iter(due.waiting)), now) else promised
+        due = min(ready, key=Job.urgency)
+        promised = next((job for job in self._jobs if job.promised), due)
+        if promised is due or self._harmless(next(iter(due.waiting)), now):
+            return due
+        return None if promised.held else promised
 
     def _harmless(self, start: Task, now: float) -> bool:
         """Whether no promise is broken if this pair runs now, and then deadlines alone give the order."""

@@ -82,7 +82,7 @@ class Limits(BaseModel):
 
 
 class Info(BaseModel):
-    """What the service is. A budget of 0 is off; a precision of `auto` is decided when the model is loaded."""
+    """What the service is. 0 and empty mean off; a precision of `auto` is decided when the model is loaded."""
 
     service: str
     version: str
@@ -93,4 +93,6 @@ class Info(BaseModel):
     score_kind: ScoreKind
     deadline_s: float
     scored_chars_budget: int
+    cascade_model: str
+    settled_after: int
     limits: Limits = Limits()

@@ -9,12 +9,13 @@ from typing import Annotated, Any, cast
 
 from fastapi import Header, Request
 
-from modelkit import Background, Deadline, Gate, NotServed
+from modelkit import Background, Gate, NotServed
 from modelkit.serving import Clock, deadline_of, timed_out
 from reranker.outcome import Outcome, Scored
 from reranker.scheduler import MIN_RETRY_MS, Scheduler
 from reranker.schemas import Info, RerankRequest
 from reranker.settings import RerankSettings
+from reranker.settling import Settling
 from reranker.telemetry import Instruments
 from servicekit.disconnect import ClientGoneError, run_until_disconnect
 from servicekit.problems import Problem
@@ -40,7 +41,7 @@ class Service:
     clock: Clock
     gate: Gate
 
-    async def rank(self, request: Request, body: RerankRequest) -> Outcome:
+    async def rank(self, request: Request, body: RerankRequest, settling: Settling | None = None) -> Outcome:
         """Score, with the checks, the deadline, the limit on requests and the metrics around it."""
         started, error = self.clock(), None
         try:
@@ -49,7 +50,11 @@ class Service:
             scheduler = self.scheduler.get()
             with self.gate.entered(lambda: retry_after_ms(scheduler), sum(map(len, body.documents))):
                 self.instruments.batch(len(body.documents))
-                return await self._rank(request, body, scheduler, deadline)
+                work = scheduler.rank(body.query, body.documents, deadline, allow_partial=body.allow_partial, settling=settling)
+                outcome = await run_until_disconnect(request, work)
+                if outcome.missed("deadline") and not (body.allow_partial and outcome.scored):
+                    raise timed_out()
+                return outcome
         except NotServed as reason:
             error = reason.status
             raise
@@ -61,13 +66,6 @@ class Service:
             raise
         finally:
             self.instruments.request(self.clock() - started, error)
-
-    async def _rank(self, request: Request, body: RerankRequest, scheduler: Scheduler, deadline: Deadline) -> Outcome:
-        work = scheduler.rank(body.query, body.documents, deadline, allow_partial=body.allow_partial)
-        outcome = await run_until_disconnect(request, work)
-        if outcome.missed("deadline") and not (body.allow_partial and outcome.scored):
-            raise timed_out()
-        return outcome
 
     def _check(self, body: RerankRequest) -> None:
         if body.model not in (None, "", self.info.model):

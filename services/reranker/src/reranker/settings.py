@@ -16,6 +16,9 @@ class RerankSettings(SettingsGroup):
     """What the service can be told."""
 
     rerank_model: str = "bge-reranker-v2-m3"
+    rerank_cascade_model: str = ""
+    rerank_settled_after: int = Field(0, ge=0)
+    rerank_settled_top: int = Field(5, ge=1)
     rerank_deadline_s: float = Field(25.0, gt=0, le=600)
     rerank_scored_chars_budget: int = Field(7500, ge=0)
     rerank_precision: Literal["auto", "int8", "fp32"] = "auto"

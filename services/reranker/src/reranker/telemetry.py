@@ -1,6 +1,7 @@
 """Every name that the service gives to telemetry."""
 
 from collections.abc import Callable, Iterable
+from copy import copy
 
 from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
@@ -38,13 +39,13 @@ class Instruments:
     """
 
     def __init__(self, meter: Meter, model: str, waiting: Callable[[], int], backlog_s: Callable[[], float]) -> None:
-        self._attributes = {MODEL: model}
+        self.attributes = {MODEL: model}
 
         def queue_size(_: CallbackOptions) -> Iterable[Observation]:
-            yield Observation(waiting(), self._attributes)
+            yield Observation(waiting(), self.attributes)
 
         def queue_duration(_: CallbackOptions) -> Iterable[Observation]:
-            yield Observation(backlog_s(), self._attributes)
+            yield Observation(backlog_s(), self.attributes)
 
         meter.create_observable_gauge(QUEUE_SIZE, [queue_size], unit="{pair}", description="Pairs accepted and not started")
         meter.create_observable_gauge(QUEUE_DURATION, [queue_duration], unit="s", description="Predicted time of what is accepted")
@@ -60,30 +61,36 @@ class Instruments:
         self._pair_duration = meter.create_histogram(
             PAIR_DURATION, unit="s", description="Time to run one pair", explicit_bucket_boundaries_advisory=PAIR_BUCKETS
         )
-        self._pairs = meter.create_counter(PAIRS, unit="{pair}", description="Pairs by outcome: scored, deadline, empty, nan")
+        self._pairs = meter.create_counter(PAIRS, unit="{pair}", description="Pairs by outcome: scored, deadline, settled, empty, nan")
         self._lookups = meter.create_counter(CACHE_LOOKUPS, unit="{lookup}", description="Look-ups by cache and result")
         self._partials = meter.create_counter(SERVED_PARTIALS, unit="{response}", description="Answers that miss scores")
 
+    def of(self, model: str) -> "Instruments":
+        """The same instruments with another model's id on what they are told."""
+        other = copy(self)
+        other.attributes = {MODEL: model}
+        return other
+
     def request(self, seconds: float, error: str | None = None) -> None:
         """One request; `error` is the reason of one that got no scores."""
-        self._duration.record(seconds, {OPERATION: "rerank", **self._attributes, **({ERROR: error} if error else {})})
+        self._duration.record(seconds, {OPERATION: "rerank", **self.attributes, **({ERROR: error} if error else {})})
 
     def batch(self, pairs: int) -> None:
         """A request was taken on, with so many pairs."""
-        self._batch_size.record(pairs, self._attributes)
+        self._batch_size.record(pairs, self.attributes)
 
     def pair(self, outcome: str) -> None:
         """A document of an answer: scored, or why not."""
-        self._pairs.add(1, {OUTCOME: outcome, **self._attributes})
+        self._pairs.add(1, {OUTCOME: outcome, **self.attributes})
 
     def run(self, seconds: float) -> None:
         """A pair was run to its end."""
-        self._pair_duration.record(seconds, self._attributes)
+        self._pair_duration.record(seconds, self.attributes)
 
     def lookup(self, cache: str, result: str) -> None:
         """A pair or a passage was looked up: hit, miss, or (a pair) joined with the same one of another request."""
-        self._lookups.add(1, {CACHE: cache, CACHE_RESULT: result, **self._attributes})
+        self._lookups.add(1, {CACHE: cache, CACHE_RESULT: result, **self.attributes})
 
     def partial(self) -> None:
         """An answer with status `partial`."""
-        self._partials.add(1, self._attributes)
+        self._partials.add(1, self.attributes)

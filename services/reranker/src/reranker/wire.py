@@ -2,8 +2,9 @@
 
 `/v1/rerank` and `/v2/rerank` speak the list; `/rerank` speaks all, and `api` tells which.
 
-None of them knows a partial answer: a deadline that passes first is 503. Fields that only steer another server are ignored, as those
-servers do; what would change the result is honoured or refused. A blank passage has no score and so no line, in any of them.
+None of them knows a partial answer: a deadline that passes first is 503, and no passage is left out because the top is settled.
+Fields that only steer another server are ignored, as those servers do; what would change the result is honoured or refused. A blank
+passage has no score and so no line, in any of them.
 """
 
 from typing import Annotated, Any, Literal
@@ -115,7 +116,7 @@ async def rerank_list(request: Request, body: ListRequest) -> ListResponse:
     service = service_of(request)
     outcome = await service.rank(request, RerankRequest(query=body.query, documents=body.documents, model=body.model))
     refuse_cut(outcome, "documents", allowed=body.truncate)
-    scorer = service.scheduler.get().scorer
+    scorer = service.scheduler.get().model.scorer
     results = [
         ListResult(
             index=each.index,
@@ -140,7 +141,7 @@ async def rerank_texts(request: Request, body: TextsRequest) -> list[TextRank]:
     service = service_of(request)
     outcome = await service.rank(request, RerankRequest(query=body.query, documents=body.texts))
     refuse_cut(outcome, "texts", allowed=body.truncate is not False)
-    scorer = service.scheduler.get().scorer
+    scorer = service.scheduler.get().model.scorer
     return [
         TextRank(
             index=each.index,
