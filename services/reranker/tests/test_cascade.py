@@ -5,6 +5,7 @@ import heapq
 import itertools
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,14 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from modelkit import NotServed, Tokens
+from modelkit import Deadline, Encoder, NotServed, Tokens, usable_cpus
 from reranker import cascade
 from reranker.backlog import PROMISED_PAIRS, Backlog, Job, Task
-from reranker.model import STALE_S
+from reranker.cache import PassageCache
+from reranker.cost import CostModel
+from reranker.model import STALE_S, Model
 from reranker.outcome import Outcome, Scores
-from reranker.scorer import Pair
+from reranker.scheduler import Scheduler
+from reranker.scorer import LateInteractionScorer, Pair, Scorer
 from reranker.settling import Settling
-from services.reranker.tests.bench import LIMIT_S, Bench, Held
+from reranker.warmup import warm_up
+from services.reranker.tests.bench import LIMIT_S, Bench, Counts, Held
 
 Make = Callable[..., Bench]
 
@@ -230,6 +235,37 @@ async def test_pairs_that_come_while_the_order_is_unknown_end_nothing(bench: Mak
     assert made.counts.lookups.count("joined") == 2
     held.release.set()
     assert told(await asking) == ("gh", {"settled"})
+
+
+@pytest.mark.models
+async def test_the_passage_that_the_small_model_finds_is_scored_although_it_came_last(minilm: Scorer, e5: Encoder) -> None:
+    """Real weights, half of the time. The small model has read the passages before, for another question: that makes it cheap."""
+    cores, clock = usable_cpus().count, time.monotonic
+    large, small = (
+        Model(scorer, CostModel(), Counts(), clock, (name,))
+        for name, scorer in (("large", minilm), ("small", LateInteractionScorer(e5, PassageCache(64_000_000))))
+    )
+    for model in (large, small):
+        warm_up(model.scorer, model.cost, cores)
+    trains = "Platform {0}: the train of {0} minutes past noon is late, and the next one does not wait for it. "
+    passages = [trains.format(number) * 16 for number in range(30)] + ["Water a monstera once a week, when its soil has dried out. " * 24]
+    question = "How often does a monstera need water?"
+
+    async def ranked(model: Model, query: str, left_s: float, order: Model | None = None) -> Outcome:
+        scheduler = Scheduler(model, cores, clock, small=order)
+        try:
+            return await scheduler.rank(query, passages, Deadline(clock() + left_s, clock), allow_partial=True)
+        finally:
+            scheduler.close()
+
+    await ranked(small, "When does the train leave?", 60)
+    bound = large.bind(question)
+    half_s = 0.5 * sum(bound.cost_s(bound.pair(passage)) for passage in passages) / cores
+    as_given, best_first = await ranked(large, question, half_s), await ranked(large, question, half_s, small)
+    assert [each.index for each in as_given.scored] == list(range(len(as_given.scored)))
+    assert 0 < len(best_first.scored) < len(passages)
+    assert best_first.scored[-1].index == 30
+    assert best_first.scored[-1].raw == max(each.raw for each in best_first.scored)
 
 
 def _task(cost_s: float) -> Task:
