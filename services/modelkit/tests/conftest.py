@@ -2,10 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-from modelkit import CrossEncoder, Encoder, ensure, usable_cpus
+from modelkit import CrossEncoder, Encoder, ModelFiles, ensure, usable_cpus
+from modelkit.encoder_graph import Shape, write_encoder
+from modelkit.manifest import PrecisionSpec, manifest
 
 WORDS = ["query", "passage", ":", "wasser", "erde", "sonne", "mond", "s", "sep", "<", ">", "/", "[", "]", "cls"]
 
@@ -44,3 +47,39 @@ def xlmr_json(tmp_path: Path) -> Path:
 def bert_json(tmp_path: Path) -> Path:
     """A tokenizer with BERT's special tokens: [PAD] 0, [UNK] 1, [CLS] 2, [SEP] 3, then the words."""
     return _word_tokenizer(tmp_path / "bert.json", ["[PAD]", "[UNK]", "[CLS]", "[SEP]"], "[UNK]")
+
+
+HIDDEN, VOCABULARY, POSITIONS = 32, 40, 514
+SPEC = (
+    manifest()
+    .get("bge-reranker-v2-m3")
+    .model_copy(
+        update={"precisions": {"fp32": PrecisionSpec(revision="1", sources=())}},
+    )
+)
+"""A model that nobody offers as int8, and of which no scores are stored."""
+
+
+@pytest.fixture
+def full(xlmr_json: Path, tmp_path: Path) -> ModelFiles:
+    """fp32 files of a tiny XLM-R with a scoring head, in a cache of their own."""
+    rng = np.random.default_rng(0)
+    sizes: dict[str, tuple[int, ...]] = {
+        "embed.word": (VOCABULARY, HIDDEN),
+        "embed.position": (POSITIONS, HIDDEN),
+        "embed.type": (1, HIDDEN),
+    }
+    layer = ("query", "key", "value", "attention_out", "up", "down")
+    sizes |= {f"0.{name}.weight": (HIDDEN, HIDDEN) for name in layer} | {
+        "head.dense.weight": (HIDDEN, HIDDEN),
+        "head.out.weight": (HIDDEN, 1),
+    }
+    weights = {name: (rng.standard_normal(size) * 0.2).astype(np.float32) for name, size in sizes.items()}
+    weights |= {name.replace(".weight", ".bias"): np.zeros(size[1], np.float32) for name, size in sizes.items() if name.endswith(".weight")}
+    for norm in ("embed.norm", "0.attention_norm", "0.output_norm"):
+        weights |= {f"{norm}.weight": np.ones(HIDDEN, np.float32), f"{norm}.bias": np.zeros(HIDDEN, np.float32)}
+    folder = tmp_path / "cache" / SPEC.id / "1"
+    folder.mkdir(parents=True)
+    write_encoder(folder / "model_fp32.onnx", weights, Shape(1, 2, 1e-5, "xlmr", scoring_head=True))
+    (folder / "tokenizer.json").write_bytes(xlmr_json.read_bytes())
+    return ModelFiles(SPEC, "fp32", "1", folder)

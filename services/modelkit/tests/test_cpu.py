@@ -68,24 +68,28 @@ X86_WITH_VNNI = "processor\t: 0\nmodel name\t: some Xeon\nflags\t\t: fpu avx2 av
 X86_WITHOUT = "processor\t: 0\nflags\t\t: fpu sse4_2 avx avx2 fma\n"
 ALDER_LAKE = "flags\t\t: fpu avx2 avx_vnni\n"
 GRAVITON = "processor\t: 0\nFeatures\t: fp asimd evtstrm aes asimdhp asimddp\nCPU part\t: 0xd0c\n"
+GRAVITON_3 = "Features\t: fp asimd asimddp i8mm bf16\n"
+SAPPHIRE_RAPIDS = "flags\t\t: fpu avx512_vnni avx512_bf16 amx_bf16 amx_tile amx_int8\n"
 OLD_ARM = "Features\t: fp asimd evtstrm crc32\n"
 
 
 @pytest.mark.parametrize(
-    ("cpuinfo", "pays", "saturates"),
+    ("cpuinfo", "pays", "saturates", "bf16"),
     [
-        (X86_WITH_VNNI, True, False),
-        (ALDER_LAKE, True, False),
-        (X86_WITHOUT, False, True),
-        (GRAVITON, True, False),
-        (OLD_ARM, False, False),
-        ("model name\t: avx512_vnni in a name is no flag\n", False, False),
-        ("", False, False),
+        (X86_WITH_VNNI, True, False, False),
+        (SAPPHIRE_RAPIDS, True, False, True),
+        (ALDER_LAKE, True, False, False),
+        (X86_WITHOUT, False, True, False),
+        (GRAVITON, True, False, False),
+        (GRAVITON_3, True, False, True),
+        (OLD_ARM, False, False, False),
+        ("model name\t: avx512_vnni in a name is no flag\n", False, False, False),
+        ("", False, False, False),
     ],
 )
-def test_instructions_tell_what_int8_is_worth(cpuinfo: str, pays: bool, saturates: bool) -> None:
+def test_instructions_tell_what_int8_and_bf16_are_worth(cpuinfo: str, pays: bool, saturates: bool, bf16: bool) -> None:
     """Both families; 16-bit sums are x86's own trap."""
-    assert arithmetic(cpuinfo) == Arithmetic(pays, saturates)
+    assert arithmetic(cpuinfo) == Arithmetic(pays, saturates, bf16)
 
 
 def test_a_machine_that_does_not_tell_promises_nothing(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from modelkit.selfcheck import CheckResult
 from modelkit.store import QUANTIZED, ModelFiles, Receipt, sha256_of, write_receipt
 
 VNNI, PLAIN = Arithmetic(int8_pays=True, saturates=False), Arithmetic(int8_pays=False, saturates=True)
+BF16 = Arithmetic(int8_pays=True, saturates=False, bf16_pays=True)
 CHECK = Check(query="a secret question", passage="a secret passage", expected=0.8, tolerance=0.02)
 MODEL = "multilingual-e5-small"
 
@@ -28,6 +29,7 @@ class Played:
         scores: of the one check, by precision; 0.8 is right.
         seconds: of a pair, by precision.
         known: precisions of the model.
+        openvino: whether that is installed.
     """
 
     def __init__(
@@ -37,7 +39,9 @@ class Played:
         scores: dict[Precision, float] | None = None,
         seconds: dict[Precision, float] | None = None,
         known: tuple[Precision, ...] = ("int8", "fp32"),
+        openvino: bool = True,
     ) -> None:
+        self.openvino = openvino
         self.here, self.gone, self.scores, self.seconds, self.known = set(here), gone or {}, scores or {}, seconds or {}, known
         self.fetched: list[Precision] = []
         self.logs: list[dict[str, object]] = []
@@ -45,7 +49,7 @@ class Played:
     def choose(self, wanted: str, processor: Arithmetic) -> str:
         """The precision that comes out."""
         shelf = Shelf(self.known, lambda precision: self._files(precision) if precision in self.here else None, self._get)
-        trial = Trial(self._checks, lambda files: self.seconds[files.precision])
+        trial = Trial(self._checks, lambda files: self.seconds[files.precision], openvino=self.openvino)
         with capture_logs() as logs:
             try:
                 return Choice(manifest().get(MODEL), shelf, trial, processor).files(wanted).precision
@@ -92,6 +96,45 @@ def test_of_two_that_are_here_time_decides(int8_s: float, fp32_s: float, expecte
     assert played.choose("auto", processor) == expected
     (entry,) = played.logs
     assert (entry["event"], entry["int8_ms"], entry["fp32_ms"]) == ("precision.chosen", int8_s * 1000, fp32_s * 1000)
+
+
+ALL: tuple[Precision, ...] = ("int8", "fp32", "bf16", "int8-static", "int8-weights")
+SECONDS: dict[Precision, float] = {"int8": 0.3, "fp32": 0.9, "bf16": 0.2, "int8-static": 0.1, "int8-weights": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("here", "scores", "processor", "expected"),
+    [
+        (ALL, {}, BF16, "int8-static"),
+        (("bf16",), {}, BF16, "bf16"),
+        (("int8", "bf16"), {}, VNNI, "int8"),
+        (ALL, {"int8-static": 0.1}, BF16, "bf16"),
+        (("int8", "bf16"), {"bf16": 0.1}, BF16, "int8"),
+        (("int8", "bf16"), {"int8": 0.1}, BF16, "bf16"),
+        (("int8", "bf16"), {"int8": 0.1, "bf16": 0.1}, BF16, "fp32"),
+    ],
+)
+def test_what_was_made_for_openvino_is_timed_too_where_it_is_sound(
+    here: tuple[Precision, ...], scores: dict[Precision, float], processor: Arithmetic, expected: str
+) -> None:
+    """One that scores wrongly, or that the processor has no instructions for, is left out; the others count as ever."""
+    played = Played(*here, scores=scores, seconds=SECONDS, known=ALL)
+    assert played.choose("auto", processor) == expected
+    left_out = {entry["precision"] for entry in played.logs if entry["event"] in ("precision.left_out", "precision.fell_back")}
+    assert left_out <= set(scores) | {"fp32"}
+
+
+def test_without_openvino_its_files_do_not_count() -> None:
+    """Not with `auto`, and asked for by name the sentence says what to install."""
+    assert Played(*ALL, seconds=SECONDS, known=ALL, openvino=False).choose("auto", BF16) == "int8"
+    with pytest.raises(UnavailableError, match=r"install knowledge-reranker\[openvino\].*RERANK_PRECISION"):
+        Played(*ALL, known=ALL, openvino=False).choose("int8-static", BF16)
+
+
+def test_bf16_is_refused_without_its_instructions() -> None:
+    """It would be computed in 32 bits, slower than as fp32."""
+    with pytest.raises(UnavailableError, match="no instructions for it"):
+        Played(*ALL, known=ALL).choose("bf16", VNNI)
 
 
 @pytest.mark.parametrize("error", [UnavailableError("no network."), UnverifiedFileError("no hash.")])

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import BaseModel, ValidationError
 
 from modelkit.against_torch import TorchScores, compare, scores_of_torch
 from modelkit.errors import DamagedFileError, ModelError
 from modelkit.fetch import cached, ensure
-from modelkit.manifest import ModelSpec, PrecisionSpec, manifest
+from modelkit.manifest import OPENVINO, ModelSpec, PrecisionSpec, manifest
 from modelkit.progress import stderr_progress
-from modelkit.quantization import quantize as make_int8
+from modelkit.quantization import quantize as make_files
 from modelkit.quantization import quantized
 from modelkit.selfcheck import CheckResult, run_checks
 from modelkit.store import ModelFiles, default_cache, model_folder, read_receipt
@@ -30,8 +31,19 @@ app = typer.Typer(
 
 Models = Annotated[list[str] | None, typer.Argument(help="Ids from `knowledge-models list`.")]
 PrecisionOption = Annotated[str, typer.Option(help="int8, fp32, or auto for the first that the model has.")]
+PairsOption = Annotated[
+    Path | None,
+    typer.Option(
+        exists=True, dir_okay=False, help="For int8-static: JSON lines with `query` and `passage`, some hundred as they will be served."
+    ),
+]
 HashOption = Annotated[list[str] | None, typer.Option("--hash", help="PATH=SHA256 for a file that the manifest marks as unverified.")]
 CacheOption = Annotated[Path | None, typer.Option("--cache-dir", help="Another folder than MODEL_CACHE_DIR says.")]
+
+
+class _Pair(BaseModel):
+    query: str
+    passage: str
 
 
 class CacheSettings(SettingsGroup):
@@ -95,22 +107,40 @@ def _parse_hashes(pairs: Sequence[str]) -> dict[str, str]:
 
 @app.command()
 def quantize(
-    model: Annotated[str, typer.Argument(help="An id from `knowledge-models list` that comes as fp32.")],
-    source: Annotated[str, typer.Option("--from", help="The precision to start from: fp32.")] = "fp32",
+    model: Annotated[str, typer.Argument(help="An id from `knowledge-models list`.")],
+    to: Annotated[str, typer.Option(help="int8 (ONNX Runtime); or bf16, int8-weights or int8-static (OpenVINO).")] = "int8",
+    pairs: PairsOption = None,
     hashes: HashOption = None,
     cache_dir: CacheOption = None,
 ) -> None:
-    """Make int8 from fp32 (fetched if it is not here), in minutes and with four times its size in memory.
+    """Make files at another precision from fp32 (fetched if it is not here), in minutes and with four times its size in memory.
 
-    The result is held to the scores that fp32 gives of a few pairs; these are kept with it and checked whenever it is opened.
+    Of a model that comes as int8 alone, the weights of that are taken. The result is held to the scores that fp32 gives of a few
+    pairs; these are kept with it and checked whenever it is opened.
     """
-    if source != "fp32":
-        raise typer.BadParameter("only fp32 can be quantised", param_hint="--from")
+    spec = manifest().get(model)
+    wanted = next((precision for precision in ("int8", *OPENVINO) if precision == to and precision != spec.source), None)
+    if wanted is None:
+        raise typer.BadParameter(
+            f"{model} can be made into {', '.join(p for p in ('int8', *OPENVINO) if p != spec.source)}", param_hint="--to"
+        )
+    given = _read_pairs(pairs) if pairs else []
     cache, progress = _cache(cache_dir), stderr_progress()
-    full = ensure(model, cache, progress, precision=source, hashes=_parse_hashes(hashes or []))
-    files = make_int8(full, cache, progress)
+    source = ensure(model, cache, progress, precision=spec.source, hashes=_parse_hashes(hashes or []))
+    files = make_files(source, cache, progress, wanted, given)
     typer.echo(f"{files.label} is in {files.folder}")
     _print_checks(run_checks(files))
+
+
+def _read_pairs(path: Path) -> list[tuple[str, str]]:
+    pairs = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            pair = _Pair.model_validate_json(line)
+        except ValidationError:
+            raise typer.BadParameter(f"line {number} is no object with `query` and `passage`", param_hint="--pairs") from None
+        pairs.append((pair.query, pair.passage))
+    return pairs
 
 
 @app.command()
@@ -142,7 +172,7 @@ def verify(
 def _verify(spec: ModelSpec, cache: Path, torch: TorchScores | None) -> Iterator[bool]:
     """Whether each set of files that is here is sound."""
     sets = {f"{spec.id} ({precision})": partial(cached, spec.id, cache, precision=precision) for precision in spec.precisions}
-    sets[f"{spec.id} (int8, quantised here)"] = partial(quantized, spec, cache)
+    sets |= {f"{spec.id} ({precision}, made here)": partial(quantized, spec, cache, precision) for precision in ("int8", *OPENVINO)}
     found = False
     for name, look in sets.items():
         try:

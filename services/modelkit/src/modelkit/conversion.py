@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +33,15 @@ def convert(conversion: str, folder: Path, target: Path, precision: Precision) -
     return run_apart(module, folder / source, target, precision, memory="1.5 GB")
 
 
-def run_apart(module: str, source: Path, target: Path, *words: str, memory: str) -> dict[str, str]:
+def run_apart(
+    module: str,
+    source: Path,
+    target: Path,
+    *words: str,
+    memory: str,
+    packages: Sequence[str] = ("onnx", "onnxruntime"),
+    extra: str = "convert",
+) -> dict[str, str]:
     """Run `python -m module SOURCE TARGET WORDS`, which makes `target`.
 
     Args:
@@ -41,17 +50,20 @@ def run_apart(module: str, source: Path, target: Path, *words: str, memory: str)
         target: what it makes.
         words: more arguments.
         memory: what it takes at most, for the message if it is ended from outside.
+        packages: what it imports that may not be installed, numpy aside.
+        extra: the extra of this package that installs them.
 
     Returns:
         The versions of the packages that the result depends on.
 
     Raises:
-        ConversionError: the `onnx` package is missing, or the module failed.
+        ConversionError: a package is missing, or the module failed.
     """
-    if find_spec("onnx") is None:
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
         raise ConversionError(
-            f"{target.name} has to be converted once, and the package onnx, which that takes, is not installed. Install "
-            "knowledge-modelkit[convert], or copy the converted model's folder from a machine that has it."
+            f"{target.name} has to be converted once, and what that takes is not installed ({', '.join(missing)}). Install "
+            f"knowledge-modelkit[{extra}], or copy the converted model's folder from a machine that has it."
         )
     command = [sys.executable, "-m", module, str(source), str(target), *words]
     try:
@@ -61,4 +73,4 @@ def run_apart(module: str, source: Path, target: Path, *words: str, memory: str)
     if result.returncode != 0:
         last = (result.stderr.strip().splitlines() or [f"it was ended from outside, perhaps for want of memory ({memory})"])[-1]
         raise ConversionError(f"converting {source.name} to {target.name} failed: {last[:300]}. Free some memory, or report this line.")
-    return {name: version(name) for name in ("onnx", "onnxruntime", "numpy")}
+    return {name: version(name) for name in (*packages, "numpy")}

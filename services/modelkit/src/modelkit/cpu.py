@@ -1,4 +1,4 @@
-"""What the processor is good for: how many threads the affinity allows and the control group pays for, and 8-bit arithmetic."""
+"""What the processor is good for: how many threads the affinity allows and the control group pays for, and 8-bit and 16-bit arithmetic."""
 
 import math
 import os
@@ -12,6 +12,10 @@ CPUINFO = Path("/proc/cpuinfo")
 
 INT8_FLAGS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm"})
 """Linux' names of instructions that multiply 8-bit numbers and add up in 32 bits: VNNI and AMX of x86, dotprod and i8mm of Arm."""
+
+
+BF16_FLAGS = frozenset({"avx512_bf16", "amx_bf16", "bf16"})
+"""The same for numbers of 16 bits with the exponent of fp32; the last one is Arm's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +33,12 @@ class Arithmetic:
     Attributes:
         int8_pays: it has instructions for them; int8 is then about three times as fast as fp32.
         saturates: without those, x86 adds up pairs of products in 16 bits, where large ones are cut off: scores drift.
+        bf16_pays: it has instructions for bf16.
     """
 
     int8_pays: bool
     saturates: bool
+    bf16_pays: bool = False
 
 
 def arithmetic(cpuinfo: str) -> Arithmetic:
@@ -45,7 +51,7 @@ def arithmetic(cpuinfo: str) -> Arithmetic:
             flags.update(words.split())
             x86 = x86 or name.strip() == "flags"
     pays = bool(flags & INT8_FLAGS)
-    return Arithmetic(pays, saturates=x86 and not pays)
+    return Arithmetic(pays, saturates=x86 and not pays, bf16_pays=bool(flags & BF16_FLAGS))
 
 
 def this_arithmetic(cpuinfo: Path = CPUINFO) -> Arithmetic:

@@ -1,7 +1,7 @@
 """Query and passage in one run of a cross-encoder."""
 
 from modelkit.cpu import Cpus
-from modelkit.session import OnnxModel, Stop
+from modelkit.session import Stop, open_session
 from modelkit.store import ModelFiles
 from modelkit.tokenize import QueryTokens, TextTokenizer, Tokens
 
@@ -18,7 +18,11 @@ class CrossEncoder:
     def __init__(self, files: ModelFiles, cpus: Cpus, *, threads: int = 1) -> None:
         self.spec = files.spec
         self._tokenizer = TextTokenizer(files.tokenizer, files.spec.template, files.spec.max_tokens)
-        self._model = OnnxModel(files.model, cpus, threads=threads)
+        self._model = open_session(files, cpus, threads=threads)
+
+    def prepare(self) -> None:
+        """Do once what would make first runs slow."""
+        self._model.prepare(self.spec.max_tokens)
 
     def query(self, text: str) -> QueryTokens:
         """The query, tokenised once for all its pairs."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from modelkit.cpu import Cpus
-from modelkit.session import OnnxModel, Stop
+from modelkit.session import Stop, open_session
 from modelkit.store import ModelFiles
 from modelkit.tokenize import TextTokenizer, Tokens
 
@@ -38,7 +38,11 @@ class Encoder:
         self.spec = spec
         self._prefixes: dict[TextKind, str] = {"query": spec.query_prefix, "passage": spec.passage_prefix}
         self._tokenizer = TextTokenizer(files.tokenizer, spec.template, spec.max_tokens)
-        self._model = OnnxModel(files.model, cpus, threads=threads)
+        self._model = open_session(files, cpus, threads=threads)
+
+    def prepare(self) -> None:
+        """Do once what would make first runs slow."""
+        self._model.prepare(self.spec.max_tokens)
 
     def tokenize(self, text: str, kind: TextKind) -> Tokens:
         """The text as it will be run, prefix included; any `str` is fine, an empty one too."""

@@ -10,7 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from modelkit.errors import UnknownModelError
 
 Kind = Literal["embedding", "late-interaction", "cross-encoder"]
-Precision = Literal["int8", "fp32"]
+Precision = Literal["int8", "fp32", "bf16", "int8-static", "int8-weights"]
+OPENVINO: tuple[Precision, ...] = ("bf16", "int8-static", "int8-weights")
+"""Made here from files of the manifest, and run by OpenVINO; the others are run by ONNX Runtime."""
+
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 TOKENIZER = "tokenizer.json"
@@ -122,9 +125,14 @@ class ModelSpec(_Frozen):
 
     @property
     def offered(self) -> tuple[Precision, ...]:
-        """The precisions that there may be: those of the manifest, and int8 where it can be made from fp32."""
+        """The precisions that there may be: those of the manifest, and what can be made from them."""
         made: tuple[Precision, ...] = ("int8",) if "fp32" in self.precisions and "int8" not in self.precisions else ()
-        return (*self.precisions, *made)
+        return (*self.precisions, *made, *OPENVINO)
+
+    @property
+    def source(self) -> Precision:
+        """The precision that others are made from."""
+        return "fp32" if "fp32" in self.precisions else "int8"
 
     def choose(self, precision: str) -> Precision:
         """The precision to use: `auto` is the first one of the manifest.

@@ -1,7 +1,8 @@
 """At which precision a service runs: decided once, at its start, and only for files that score here as they should."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 import structlog
@@ -9,7 +10,7 @@ import structlog
 from modelkit.cpu import Arithmetic, this_arithmetic
 from modelkit.errors import ConversionError, ModelError, UnavailableError, UnverifiedFileError, WrongScoreError
 from modelkit.fetch import cached, ensure
-from modelkit.manifest import ModelSpec, Precision, manifest
+from modelkit.manifest import OPENVINO, ModelSpec, Precision, manifest
 from modelkit.progress import Progress
 from modelkit.quantization import quantized
 from modelkit.selfcheck import CheckResult, run_checks, seconds_a_pair, worst_failure
@@ -35,17 +36,18 @@ class Shelf:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What the files are worth on this machine: their checks, and the seconds for a pair."""
+    """What the files are worth on this machine: their checks, the seconds for a pair, and whether OpenVINO is there to try them."""
 
     checks: Callable[[ModelFiles], list[CheckResult]] = run_checks
     seconds: Callable[[ModelFiles], float] = seconds_a_pair
+    openvino: bool = field(default_factory=lambda: find_spec("openvino") is not None)
 
 
 def open_shelf(spec: ModelSpec, cache_dir: Path | None, progress: Progress | None) -> Shelf:
     """The cache, and behind it the manifest's sources. int8 files that were made here go first: what they should say is known."""
 
     def here(precision: Precision) -> ModelFiles | None:
-        made = quantized(spec, cache_dir or default_cache()) if precision == "int8" else None
+        made = quantized(spec, cache_dir or default_cache(), precision)
         if made is None and precision in spec.precisions:
             return cached(spec.id, cache_dir, precision=precision)
         return made
@@ -53,7 +55,10 @@ def open_shelf(spec: ModelSpec, cache_dir: Path | None, progress: Progress | Non
     def get(precision: Precision) -> ModelFiles:
         files = here(precision)
         if files is None and precision not in spec.precisions:
-            raise UnavailableError(f"nobody offers {spec.id} as {precision}. Run `knowledge-models quantize {spec.id}`, or use fp32.")
+            to = "" if precision == "int8" else f" --to {precision}"
+            raise UnavailableError(
+                f"nobody offers {spec.id} as {precision}. Run `knowledge-models quantize {spec.id}{to}`, or use {spec.source}."
+            )
         return files or ensure(spec.id, cache_dir, progress, precision=precision)
 
     return Shelf(spec.offered, here, get)
@@ -62,13 +67,13 @@ def open_shelf(spec: ModelSpec, cache_dir: Path | None, progress: Progress | Non
 def files_to_serve(model_id: str, wanted: str, cache_dir: Path | None = None, progress: Progress | None = None) -> ModelFiles:
     """The verified files to run the model from, at the precision that is wanted or, with `auto`, that is best here.
 
-    `auto` means: of two precisions that are here, the faster one, by a short run of each. Of one that is here, that one. Else
+    `auto` means: of the precisions that are here, the fastest, by a short run of each. Of one that is here, that one. Else
     what the processor's instructions promise to be the faster, or the other if that cannot be had. If int8 fails its checks,
     fp32 takes its place.
 
     Args:
         model_id: an id of the manifest.
-        wanted: `int8`, `fp32` or `auto`.
+        wanted: a precision or `auto`.
         cache_dir: the cache; None for the user's own.
         progress: who is told of fetching; None for stderr.
 
@@ -102,8 +107,9 @@ class Choice:
             asked = [precision for precision in self._shelf.known if precision == wanted]
             return self._as_asked(asked[0] if asked else self._spec.choose(wanted))
         here = [files for precision in self._by_promise() if (files := self._shelf.cached(precision)) is not None]
-        if len(here) > 1:
-            return self._faster(here)
+        made = [files for precision in self._runnable() if (files := self._shelf.cached(precision)) is not None and self._sound(files)]
+        if made or len(here) > 1:
+            return self._fastest(here, made)
         files = here[0] if here else self._first_to_be_had()
         return self._sound_or_other(files, "it is here" if here else "by the processor's instructions, of what could be had")
 
@@ -111,7 +117,30 @@ class Choice:
         order: list[Precision] = ["int8", "fp32"] if self._processor.int8_pays else ["fp32", "int8"]
         return [precision for precision in order if precision in self._shelf.known]
 
+    def _runnable(self) -> list[Precision]:
+        """Those of OpenVINO that can be run here."""
+        return [precision for precision in OPENVINO if precision in self._shelf.known and self._why_not(precision) is None]
+
+    def _why_not(self, precision: Precision) -> str | None:
+        """What is missing here for a precision."""
+        if precision in OPENVINO and not self._trial.openvino:
+            return "openvino is not installed: install knowledge-reranker[openvino]"
+        if precision == "bf16" and not self._processor.bf16_pays:
+            return "this processor has no instructions for it"
+        return None
+
+    def _sound(self, files: ModelFiles) -> bool:
+        """Whether files that others can take the place of score as they should."""
+        failure = self._failure(files)
+        if failure is not None:
+            log.warning("precision.left_out", model=self._spec.id, precision=files.precision, **_figures(failure))
+        return failure is None
+
     def _as_asked(self, precision: Precision) -> ModelFiles:
+        if (missing := self._why_not(precision)) is not None:
+            raise UnavailableError(
+                f"{self._spec.id} cannot be run as {precision}: {missing}; or choose another precision (RERANK_PRECISION)."
+            )
         files = self._shelf.get(precision)
         if (failure := self._failure(files)) is not None:
             raise WrongScoreError(_refusal(files, failure, "nothing else was asked for"))
@@ -128,14 +157,15 @@ class Choice:
                 errors.append(error)
         raise errors[0]
 
-    def _faster(self, here: list[ModelFiles]) -> ModelFiles:
-        """By time, if all score as they should."""
-        for files in here:
+    def _fastest(self, here: list[ModelFiles], made: list[ModelFiles]) -> ModelFiles:
+        """By time, of those that score as they should; `made` is known to."""
+        for files in here if not made else ():
             if (failure := self._failure(files)) is not None:
                 return self._instead_of(files, failure)
-        seconds = {files.precision: self._trial.seconds(files) for files in here}
-        best = min(here, key=lambda files: seconds[files.precision])
-        return self._chosen(best, "the faster one here", **{f"{name}_ms": round(1000 * took, 1) for name, took in seconds.items()})
+        sound = [*made, *filter(self._sound, here)] if made else here
+        seconds = {files.precision: self._trial.seconds(files) for files in sound}
+        best = min(sound, key=lambda files: seconds[files.precision])
+        return self._chosen(best, "the fastest one here", **{f"{name}_ms": round(1000 * took, 1) for name, took in seconds.items()})
 
     def _sound_or_other(self, files: ModelFiles, reason: str) -> ModelFiles:
         failure = self._failure(files)
@@ -158,9 +188,7 @@ class Choice:
             model=self._spec.id,
             precision=other.precision,
             instead_of=files.precision,
-            score=round(failure.score, 4),
-            expected=failure.check.expected,
-            tolerance=failure.tolerance,
+            **_figures(failure),
         )
         return other
 
@@ -170,6 +198,10 @@ class Choice:
     def _chosen(self, files: ModelFiles, reason: str, **figures: float) -> ModelFiles:
         log.info("precision.chosen", model=self._spec.id, precision=files.precision, reason=reason, checks=len(files.checks), **figures)
         return files
+
+
+def _figures(failure: CheckResult) -> dict[str, float]:
+    return {"score": round(failure.score, 4), "expected": failure.check.expected, "tolerance": failure.tolerance}
 
 
 def _refusal(files: ModelFiles, failure: CheckResult, why_no_other: str) -> str:

@@ -1,7 +1,7 @@
 """The cache on disk: where files lie, how they get there whole, and the receipt that says what they are.
 
-`<cache>/<model id>/<revision, a commit cut to 12 digits>/` holds `model_<precision>.onnx`, `tokenizer.json` and
-`receipt-<precision>.json`.
+`<cache>/<model id>/<revision, a commit cut to 12 digits>/` holds `model_<precision>.onnx` (OpenVINO: `.xml` and `.bin`),
+`tokenizer.json` and `receipt-<precision>.json`.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from platformdirs import user_cache_path
 from pydantic import BaseModel, ValidationError
 
 from modelkit.errors import DamagedFileError
-from modelkit.manifest import TOKENIZER, Check, ModelSpec, Precision
+from modelkit.manifest import OPENVINO, TOKENIZER, Check, ModelSpec, Precision
 
 BLOCK = 1 << 20
 QUANTIZED = "-quantized"
@@ -69,7 +69,7 @@ class ModelFiles:
 
     @property
     def model(self) -> Path:
-        """The ONNX graph."""
+        """The graph."""
         return self.folder / model_name(self.precision)
 
     @property
@@ -80,7 +80,7 @@ class ModelFiles:
 
 def model_name(precision: Precision) -> str:
     """The file name of the graph at this precision."""
-    return f"model_{precision}.onnx"
+    return f"model_{precision}.{'xml' if precision in OPENVINO else 'onnx'}"
 
 
 def model_folder(cache_dir: Path, spec: ModelSpec, precision: Precision) -> Path:
@@ -90,9 +90,9 @@ def model_folder(cache_dir: Path, spec: ModelSpec, precision: Precision) -> Path
 
 
 def quantized_folder(cache_dir: Path, spec: ModelSpec) -> Path:
-    """Where int8 files made here from the model's fp32 ones lie, beside those of the manifest."""
-    full = model_folder(cache_dir, spec, "fp32")
-    return full.with_name(full.name + QUANTIZED)
+    """Where files lie that were made here from those of the manifest, beside these."""
+    source = model_folder(cache_dir, spec, spec.source)
+    return source.with_name(source.name + QUANTIZED)
 
 
 def receipt_path(folder: Path, precision: Precision) -> Path:

@@ -197,5 +197,9 @@ def sigmoid(logit: float) -> float:
 def open_scorer(files: ModelFiles, cpus: Cpus, passages: PassageCache | None = None) -> Scorer:
     """The scorer for a model's kind; `passages` is where late interaction keeps what it has read, by default nowhere."""
     if "cross-encoder" in files.spec.kinds:
-        return CrossEncoderScorer(CrossEncoder(files, cpus))
-    return LateInteractionScorer(Encoder(files, cpus), passages or PassageCache(0))
+        model = CrossEncoder(files, cpus)
+        model.prepare()
+        return CrossEncoderScorer(model)
+    encoder = Encoder(files, cpus)
+    encoder.prepare()
+    return LateInteractionScorer(encoder, passages or PassageCache(0))
