@@ -218,6 +218,7 @@ def _stream_of(raw: bytes) -> Answer:
     [
         ([{"index": 0, "score": 0.5}], [{"index": 1, "reason": "deadline"}, {"index": 2, "reason": "deadline"}], PartialReason.DEADLINE),
         ([{"index": 0, "score": 0.5}], [{"index": 1, "reason": "empty"}, {"index": 2, "reason": "nan"}], PartialReason.UNSCORED),
+        ([{"index": 0, "score": 0.5}], [{"index": 1, "reason": "settled"}, {"index": 2, "reason": "settled"}], PartialReason.UNSCORED),
         ([{"index": 0, "score": 0.5}], [], PartialReason.UNSCORED),
     ],
 )
