@@ -5,9 +5,20 @@ imported; a None in its place sees to it.
 """
 
 import sys
+from functools import cache
 
 sys.modules["openvino_telemetry"] = None  # type: ignore[assignment]
 
 import openvino  # noqa: E402 - after that
 
-__all__ = ["openvino"]
+__all__ = ["core", "openvino"]
+
+
+@cache
+def core() -> openvino.Core:
+    """The one of this process.
+
+    Its plugin gives the thread that loads it a stack for signals, and frees that with itself: ended on another thread, it would
+    leave the first one without, and the next signal there would end the process.
+    """
+    return openvino.Core()

@@ -13,7 +13,7 @@ from threading import Barrier
 import numpy as np
 
 from modelkit.cpu import Cpus
-from modelkit.openvino_runtime import openvino
+from modelkit.openvino_runtime import core, openvino
 from modelkit.session import Floats, Ids, RunFailed, RunTerminated, Stop
 
 STEP = 32
@@ -42,8 +42,7 @@ class OpenVinoModel:
     """
 
     def __init__(self, path: Path, cpus: Cpus, *, threads: int = 1, bf16: bool = True, apart: bool = False) -> None:
-        core = openvino.Core()
-        bf16 = bf16 and "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        bf16 = bf16 and "BF16" in core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         self._at_once = max(1, cpus.count // threads)
         copies = self._at_once if apart else 1
         config = {
@@ -52,7 +51,7 @@ class OpenVinoModel:
             "ENABLE_CPU_PINNING": False,  # others share the machine, and a container's cores may change
             "INFERENCE_PRECISION_HINT": "bf16" if bf16 else "f32",
         }
-        compiled = [core.compile_model(str(path), "CPU", config) for _ in range(copies)]
+        compiled = [core().compile_model(str(path), "CPU", config) for _ in range(copies)]
         self._inputs = {each.any_name for each in compiled[0].inputs}
         self._per_token = len(compiled[0].output(0).partial_shape) == 3
         self._next = cycle(compiled)
