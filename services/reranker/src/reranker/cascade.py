@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from reranker.backlog import Backlog, Job, finishes
 from reranker.preparing import Prepared
 
-SHARE = 0.25
-"""Of the time left, for the small model at most: the three quarters that remain are more than twice what the large one needs for
-the best third of the passages, where most of the gain is."""
+SHARE = 0.2
+"""Of the time left, for the small model at most: from about here on its order wins less than its time costs (docs/decisions/0017)."""
 
 
 def all_fit(prepared: Iterable[Prepared], workers: int, now: float, deadline: float) -> bool:
