@@ -12,7 +12,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,19 +22,25 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from examples.demo.services import Service, ServiceFailed, running
+from modelkit import LineProgress, ensure
+from modelkit.cpu import this_arithmetic
 from modelkit.errors import ModelError
+from modelkit.manifest import OPENVINO
+from modelkit.quantization import quantize
 from tests.load.figures import MeasurementFailed
 from tests.load.rerank import measure, peers
 from tests.load.rerank.measure import SERVE, AgainstPeers, Overload, reranker
 from tests.load.rerank.partial import Curve
 from tests.load.rerank.partial import measure as measure_partial
-from tests.load.rerank.report import Measured, report
-from tests.load.rerank.shape import MODEL, RandomModel, random_model
+from tests.load.rerank.report import Measured, ShapeFigures, report
+from tests.load.rerank.seed import PaddedBatch
+from tests.load.rerank.shape import MODEL, random_model
 from tests.load.rerank.texts import Texts
 from tests.quality.data import DataMissing, load
 
 DATA = Path("examples/houseplants")
 LATE_MODEL = "multilingual-e5-small"
+SHAPE = "shape of bge-reranker-v2-m3"
 OVERLOADS = (1.0, 4.0)
 OVERLOAD_S, DEADLINE_S = 20.0, 1.5
 COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -48,42 +54,69 @@ class Bench:
         self.cache = user_cache_path("knowledge-gateway") / "bench"
         self.texts = Texts(options.data, ("scifact",))
         self.cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-        self.sizes: list[tuple[str, int, int, float]] = []
+        bf16 = this_arithmetic().bf16_pays
+        self.openvino = [precision for precision in OPENVINO if bf16 or precision != "bf16"]
+        self.minilm_precisions = ("int8", "bf16") if bf16 else ("int8",)
+        self.sizes: list[tuple[str, str, int, int, float]] = []
 
     def run(self) -> Measured:
         """All of it, one after the other: what is measured has the machine to itself."""
-        model = random_model(self.cache / "shape", self.say)
-        with self.serving("shape", MODEL, model) as service:
-            task = self.task("against one padded fp32 batch", self.options.rounds)
-            seed = asyncio.run(measure.against_seed(service.url, model, self.texts, self.options.rounds, self.cores, task))
-            task = self.task("at deadlines", self.options.rounds)
-            deadlines = asyncio.run(measure.at_deadlines(service.url, self.texts, self.options.rounds, task))
-            self._size(service, "shape of bge-reranker-v2-m3", (15,))
-            memory_mb = measure.peak_mb(service)
-        with self.serving("minilm", peers.MODEL) as service:
-            self._size(service, peers.MODEL, (5, 15, 50))
+        minilm = self._minilm()
+        shapes = self._shapes()
+        with self.serving("minilm", peers.MODEL, "auto", minilm) as service:
             repeated_ms = asyncio.run(measure.repeated(service.url, self.texts, 50))
             overload = [self._overload(service, times) for times in OVERLOADS]
-            against = {} if self.options.without_peers else self._peers(service)
-        self.sizes.sort(key=lambda row: (row[0] != peers.MODEL, row[0], row[2]))
-        return Measured(seed, deadlines, memory_mb, repeated_ms, against, overload, self._curve(), self.sizes)
+        against = {} if self.options.without_peers else self._peers(minilm)
+        for cores in sorted({1, self.cores}):
+            for precision in self.minilm_precisions:
+                with measure.only_cores(cores), self.serving("sizes", peers.MODEL, precision, minilm) as service:
+                    self._size(service, peers.MODEL, precision, cores, (5, 15, 50))
+        return Measured(shapes, repeated_ms, against, overload, self._curve(), self.sizes)
 
-    def _peers(self, service: Service) -> dict[str, AgainstPeers]:
-        with measure.all_peers(self.cache / "peers", self.say) as running:
-            found = {}
+    def _minilm(self) -> Path:
+        """A model cache of the bench's own, which holds what `auto` has to choose from."""
+        cache = self.cache / "models"
+        quantize(ensure(peers.MODEL, cache), cache, LineProgress(self.say), "bf16")
+        return cache
+
+    def _shapes(self) -> list[ShapeFigures]:
+        """The large shape at each precision; at deadlines as `auto`."""
+        model = random_model(self.cache / "shape", self.texts, self.say)
+        batch, found = PaddedBatch(model["fp32"], self.cores), []
+        for precision in ("auto", "int8", *self.openvino):
+            with self.serving("shape", MODEL, precision, model["int8"].folder) as service:
+                task = self.task(f"{precision} against one padded fp32 batch", self.options.rounds)
+                seed = asyncio.run(measure.against_seed(service.url, batch, self.texts, self.options.rounds, task))
+                figures = ShapeFigures(precision, measure.precision_of(service), seed, measure.peak_mb(service))
+                found.append(figures)
+                if precision == "auto":
+                    task = self.task("at deadlines", self.options.rounds)
+                    figures.deadlines = asyncio.run(measure.at_deadlines(service.url, self.texts, self.options.rounds, task))
+                else:
+                    self._size(service, SHAPE, precision, self.cores, (15,))
+        for precision in ("int8", "int8-static"):
+            with measure.only_cores(1), self.serving("shape", MODEL, precision, model["int8"].folder) as service:
+                self._size(service, SHAPE, precision, 1, (15,))
+        return found
+
+    def _peers(self, minilm: Path) -> dict[str, AgainstPeers]:
+        with ExitStack() as stack:
+            running = stack.enter_context(measure.all_peers(self.cache / "peers", self.say))
+            ours = {name: stack.enter_context(self.serving(name, peers.MODEL, name, minilm)) for name in self.minilm_precisions}
+            urls, found = {name: service.url for name, service in ours.items()}, {}
             for length, make in (("500 characters", self.texts.equal), ("80 to 1,800 characters", self.texts.mixed)):
                 task = self.task(f"against its peers, {length}", 4 * self.options.rounds)
-                found[length] = asyncio.run(measure.against_peers(service.url, running, make, 4 * self.options.rounds, task))
+                found[length] = asyncio.run(measure.against_peers(urls, running, make, 4 * self.options.rounds, task))
         return found
 
     def _overload(self, service: Service, times: float) -> Overload:
         task = self.task(f"{times:g} times the load it can take", 0)
         return asyncio.run(measure.overloaded(service.url, self.texts, times, OVERLOAD_S, DEADLINE_S, task))
 
-    def _size(self, service: Service, name: str, passages: tuple[int, ...]) -> None:
+    def _size(self, service: Service, name: str, precision: str, cores: int, passages: tuple[int, ...]) -> None:
         for count in passages:
             seconds = asyncio.run(measure.latency(service.url, self.texts, count, self.options.rounds))
-            self.sizes.append((name, self.cores, count, seconds))
+            self.sizes.append((name, precision, cores, count, seconds))
 
     def _curve(self) -> Curve | None:
         try:
@@ -92,7 +125,7 @@ class Bench:
             return None
         if data.measure != "nDCG@10":
             return None
-        with self.serving("late", LATE_MODEL) as service, self._embedding() as embedding:
+        with self.serving("late", LATE_MODEL, "int8") as service, self._embedding() as embedding:
             task = self.task("partial answers", min(self.options.questions, len(data.questions)))
             return measure_partial(data, embedding.url, service.url, self.options.questions, task)
 
@@ -102,10 +135,11 @@ class Bench:
             yield service
 
     @contextmanager
-    def serving(self, name: str, model: str, files: RandomModel | None = None) -> Iterator[Service]:
-        """The service with this model."""
-        command = (sys.executable, str(SERVE), str(files.int8.folder)) if files else ()
-        with reranker(self.folder / name, {"RERANK_MODEL": model}, command) as service:
+    def serving(self, name: str, model: str, precision: str, files: Path | None = None) -> Iterator[Service]:
+        """The service with this model, from a model cache or, of the random one, from its folder."""
+        settings = {"RERANK_MODEL": model, "RERANK_PRECISION": precision, **({"MODEL_CACHE_DIR": str(files)} if files else {})}
+        command = (sys.executable, str(SERVE), str(files), precision) if model == MODEL else ()
+        with reranker(self.folder / name, settings, command) as service:
             yield service
 
     def task(self, description: str, total: int) -> Callable[[], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -17,7 +18,6 @@ from examples.demo.services import Service, start, wait_ready
 from tests.load.figures import MeasurementFailed, SideBySide, quantile
 from tests.load.rerank import peers
 from tests.load.rerank.seed import PaddedBatch
-from tests.load.rerank.shape import RandomModel
 from tests.load.rerank.texts import Asked, Texts
 
 NAME = "knowledge-reranker"
@@ -25,6 +25,17 @@ SERVE = Path(__file__).with_name("serve.py")
 Advance = Callable[[], None]
 SETTLE_S = 0.5
 """Before each side's turn: threads of the one before may spin for a while after its last run."""
+
+
+@contextmanager
+def only_cores(count: int) -> Iterator[None]:
+    """What is started meanwhile may use so many cores."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(before)[:count])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 @contextmanager
@@ -56,9 +67,9 @@ def new_client() -> httpx.AsyncClient:
     return httpx.AsyncClient(timeout=120, trust_env=False, limits=limits)
 
 
-async def against_seed(url: str, model: RandomModel, texts: Texts, rounds: int, cores: int, advance: Advance) -> SideBySide:
-    """Each request by the service (int8, one pair a run) and by one padded fp32 batch, in turns."""
-    found, batch = SideBySide(), PaddedBatch(model.fp32, cores)
+async def against_seed(url: str, batch: PaddedBatch, texts: Texts, rounds: int, advance: Advance) -> SideBySide:
+    """Each request by the service (one pair a run) and by one padded fp32 batch, in turns."""
+    found = SideBySide()
     async with new_client() as client:
         for _ in range(rounds):
             asked = texts.equal()
@@ -76,30 +87,32 @@ async def against_seed(url: str, model: RandomModel, texts: Texts, rounds: int, 
 
 @dataclass(slots=True)
 class AgainstPeers:
-    """Seconds for the same requests: ours over HTTP, each peer's by its own clock."""
+    """Seconds for the same requests: ours over HTTP by precision, each peer's by its own clock."""
 
-    ours: list[float] = field(default_factory=list)
+    ours: dict[str, list[float]] = field(default_factory=dict)
     peers: dict[str, list[float]] = field(default_factory=dict)
 
-    def ratio(self, peer: str) -> float:
+    def ratio(self, precision: str, peer: str) -> float:
         """Our throughput over the peer's."""
-        return sum(self.peers[peer]) / sum(self.ours)
+        return sum(self.peers[peer]) / sum(self.ours[precision])
 
 
-async def against_peers(url: str, running: Sequence[peers.Peer], make: Callable[[], Asked], rounds: int, advance: Advance) -> AgainstPeers:
+async def against_peers(
+    urls: Mapping[str, str], running: Sequence[peers.Peer], make: Callable[[], Asked], rounds: int, advance: Advance
+) -> AgainstPeers:
     """All in turns, in an order left to chance."""
-    found = AgainstPeers(peers={peer.name: [] for peer in running})
+    found = AgainstPeers({precision: [] for precision in urls}, {peer.name: [] for peer in running})
     async with new_client() as client:
         for _ in range(rounds):
             asked = make()
-            sides: list[peers.Peer | None] = [None, *running]
+            sides: list[peers.Peer | str] = [*urls, *running]
             random.shuffle(sides)
             for side in sides:
                 await asyncio.sleep(SETTLE_S)
-                if side is None:
+                if isinstance(side, str):
                     started = perf_counter()
-                    scored(await ask(client, url, asked))
-                    found.ours.append(perf_counter() - started)
+                    scored(await ask(client, urls[side], asked))
+                    found.ours[side].append(perf_counter() - started)
                 else:
                     found.peers[side.name].append(await asyncio.to_thread(side.seconds, asked))
             advance()
@@ -206,6 +219,12 @@ async def latency(url: str, texts: Texts, passages: int, rounds: int) -> float:
             scored(await ask(client, url, asked))
             found.append(perf_counter() - started)
     return quantile(found, 0.5)
+
+
+def precision_of(service: Service) -> str:
+    """What it runs at."""
+    with httpx.Client(trust_env=False) as client:
+        return str(client.get(f"{service.url}/info").json()["precision"])
 
 
 def peak_mb(service: Service) -> float | None:

@@ -1,24 +1,32 @@
-"""The reranker-service as `knowledge-reranker` runs it, with files of its own: `python serve.py FOLDER`, int8 and cross-encoder."""
+"""The reranker-service as `knowledge-reranker` runs it, with files of its own: `python serve.py FOLDER PRECISION` (or `auto`)."""
 
 import sys
 from pathlib import Path
 
 from modelkit import ModelFiles, manifest, usable_cpus
+from modelkit.cpu import this_arithmetic
+from modelkit.manifest import OPENVINO, Precision
+from modelkit.precision import Choice, Shelf, Trial
 from modelkit.serving import run_model_service
 from reranker.app import create_app, new_scheduler
-from reranker.scheduler import Observer, Scheduler
+from reranker.model import Observer
+from reranker.scheduler import Scheduler
 from reranker.settings import RerankSettings
 from servicekit.settings import load_group
 
 
 def main() -> None:
     """Serve until SIGTERM, with the settings of the environment."""
-    folder = Path(sys.argv[1])
+    folder, precision = Path(sys.argv[1]), sys.argv[2]
     settings = load_group(RerankSettings)
+    spec = manifest().get(settings.rerank_model)
+
+    def files(precision: Precision) -> ModelFiles:
+        return ModelFiles(spec, precision, "random", folder)
 
     def load(settings: RerankSettings, observer: Observer) -> Scheduler:
-        files = ModelFiles(manifest().get(settings.rerank_model), "int8", "random", folder)
-        return new_scheduler(files, usable_cpus(), settings, observer)
+        chosen = Choice(spec, Shelf(("int8", *OPENVINO), files, files), Trial(), this_arithmetic()).files(precision)
+        return new_scheduler(chosen, usable_cpus(), settings, observer)
 
     run_model_service(
         "knowledge-reranker",

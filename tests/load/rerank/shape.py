@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 from numpy.typing import NDArray
 
 from modelkit import ModelFiles, ensure, manifest
+from modelkit.conversion import run_apart
 from modelkit.encoder_graph import Shape, write_encoder
+from modelkit.manifest import OPENVINO, Precision
+from modelkit.quantization import MEMORY, calibration
+from tests.load.rerank.texts import Texts
 
 LAYERS, HIDDEN, WIDE, VOCABULARY, POSITIONS, HEADS = 24, 1024, 4096, 250_002, 8_194, 16
 """XLM-RoBERTa large."""
 
 SPREAD = 0.02
+CALIBRATION = 40
+"""Pairs for int8-static; the weights are random, so more would show nothing."""
+
 MODEL = "bge-reranker-v2-m3"
 TOKENIZER_OF = "multilingual-e5-small"
 """The same vocabulary, and its files can be had everywhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class RandomModel:
-    """The files at both precisions."""
-
-    int8: ModelFiles
-    fp32: ModelFiles
 
 
 def random_weights(seed: int = 0) -> dict[str, NDArray[np.float32]]:
@@ -53,29 +52,32 @@ def random_weights(seed: int = 0) -> dict[str, NDArray[np.float32]]:
     return weights | linear("head.dense", HIDDEN, HIDDEN) | linear("head.out", HIDDEN, 1)
 
 
-def random_model(folder: Path, say: Callable[[str], None]) -> RandomModel:
-    """Made once in `folder`, which takes 3 GB on disk and for half a minute 9 GB of memory."""
+def random_model(folder: Path, texts: Texts, say: Callable[[str], None]) -> dict[Precision, ModelFiles]:
+    """Made once in `folder` at every precision, which takes 6 GB on disk and for some minutes 9 GB of memory."""
     spec = manifest().get(MODEL)
-    int8, fp32 = (ModelFiles(spec, precision, "random", folder) for precision in ("int8", "fp32"))
-    if not int8.model.exists():
+    every: tuple[Precision, ...] = ("fp32", "int8", *OPENVINO)
+    files = {precision: ModelFiles(spec, precision, "random", folder) for precision in every}
+    full = files["fp32"]
+    if not full.model.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ensure(TOKENIZER_OF).tokenizer, int8.tokenizer)
+        shutil.copy(ensure(TOKENIZER_OF).tokenizer, full.tokenizer)
         say("a model of the shape of bge-reranker-v2-m3, random weights (once)")
-        write_encoder(fp32.model, random_weights(), Shape(LAYERS, HEADS, 1e-5, "xlmr", scoring_head=True), external_data=True)
-        _quantize(fp32.model, int8.model, say)
-    return RandomModel(int8, fp32)
+        write_encoder(full.model, random_weights(), Shape(LAYERS, HEADS, 1e-5, "xlmr", scoring_head=True), external_data=True)
+    for precision, made in files.items():
+        if not made.model.exists():
+            say(f"the same as {precision} (once)")
+            _make(full, made, texts)
+    return files
 
 
-def _quantize(source: Path, target: Path, say: Callable[[str], None]) -> None:
-    from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: TID251 - modelkit has set up the runtime before
-
-    say("its int8 form (once)")
-    partial = target.with_suffix(".part")
-    quantize_dynamic(
-        str(source),
-        str(partial),
-        weight_type=QuantType.QInt8,
-        per_channel=True,
-        extra_options={"MatMulConstBOnly": True},
-    )
-    partial.rename(target)
+def _make(full: ModelFiles, made: ModelFiles, texts: Texts) -> None:
+    """As `knowledge-models quantize` does it, which would not keep what has no stored scores to be held to."""
+    if made.precision == "int8":
+        run_apart("modelkit.quantize_graph", full.model, made.model, memory=MEMORY)
+        return
+    with TemporaryDirectory(dir=full.folder, prefix=".tmp-") as scratch:
+        asked = [texts.equal() for _ in range(CALIBRATION)]
+        pairs = [(each.query, document) for each in asked for document in each.documents[:1]]
+        words = [str(calibration(full, pairs, Path(scratch)))] if made.precision == "int8-static" else []
+        packages = ("openvino", "nncf")
+        run_apart("modelkit.openvino_graph", full.model, made.model, made.precision, *words, memory=MEMORY, packages=packages)

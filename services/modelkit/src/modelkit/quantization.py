@@ -97,7 +97,7 @@ def _make(source: ModelFiles, wanted: ModelFiles, pairs: Pairs) -> ModelFiles:
         made = [files.model]
         if precision in OPENVINO:
             made.append(files.model.with_suffix(".bin"))
-            words = [precision, *([str(_calibration(full, pairs, scratch))] if pairs else [])]
+            words = [precision, *([str(calibration(full, pairs, scratch))] if pairs else [])]
             packages = ("openvino",) if precision == "bf16" else ("openvino", "nncf")
             tools = run_apart(
                 "modelkit.openvino_graph", full.model, files.model, *words, memory=MEMORY, packages=packages, extra="quantize"
@@ -134,7 +134,7 @@ def _undone(source: ModelFiles, scratch: Path) -> ModelFiles:
     return full
 
 
-def _calibration(full: ModelFiles, pairs: Pairs, scratch: Path) -> Path:
+def calibration(full: ModelFiles, pairs: Pairs, scratch: Path) -> Path:
     """The inputs of a run for each pair, one a line."""
     path = scratch / "pairs.jsonl"
     lines = [json.dumps({"input_ids": run.ids.tolist(), "token_type_ids": run.type_ids.tolist()}) for run in _runs(full, pairs)]

@@ -21,7 +21,7 @@ class RerankSettings(SettingsGroup):
     rerank_settled_top: int = Field(5, ge=1)
     rerank_deadline_s: float = Field(25.0, gt=0, le=600)
     rerank_scored_chars_budget: int = Field(7500, ge=0)
-    rerank_precision: Literal["auto", "int8", "fp32"] = "auto"
+    rerank_precision: Literal["auto", "int8", "fp32", "bf16", "int8-static", "int8-weights"] = "auto"
     rerank_cache_entries: int = Field(10_000, ge=0)
     rerank_passage_cache_mb: int = Field(64, ge=0)
     rerank_api_key: SecretStr | None = None
