@@ -122,3 +122,31 @@ async def test_the_true_service_answers() -> None:
     assert "reranker_queue_size" in metrics
     assert "reranker_batch_size_bucket" in metrics
     assert "gen_ai_server_request_duration_seconds_bucket" in metrics
+
+
+@pytest.mark.models
+async def test_the_true_service_asks_its_small_model_first() -> None:
+    """Both models are loaded and warm; with too little time the small one's runs are told under its own name."""
+    settings = RerankSettings(
+        rerank_model="ms-marco-minilm-l12-v2", rerank_cascade_model="multilingual-e5-small", rerank_scored_chars_budget=0
+    )
+    app = create_app(settings, pytest.fail, load=load_scheduler)
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://reranker", timeout=60) as client,
+    ):
+        app.state.service.scheduler.join()
+        scheduler = app.state.service.scheduler.get()
+        scheduler._small.cost = CostModel(1e-9)  # so dear a model would be left out; it is taken for one that costs nothing
+        documents = [f"Trains leave at {number} past noon. " * 12 for number in range(60)]
+        query = scheduler.model.bind("water a monstera")
+        work_s = sum(query.cost_s(query.pair(document)) for document in documents) / scheduler._backlog.workers
+        body = {"query": "water a monstera", "documents": documents, "allow_partial": True, "deadline_ms": int(800 * work_s)}
+        answer = (await client.post("/rerank", json=body)).json()
+        metrics = (await client.get("/metrics")).text
+    assert (answer["status"], answer["model"]) == ("partial", "ms-marco-minilm-l12-v2")
+    runs = [line for line in metrics.splitlines() if line.startswith("reranker_pair_duration_seconds_count")]
+    assert {model for model in ("ms-marco-minilm-l12-v2", "multilingual-e5-small") if any(model in line for line in runs)} == {
+        "ms-marco-minilm-l12-v2",
+        "multilingual-e5-small",
+    }
