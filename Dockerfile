@@ -32,13 +32,15 @@ RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=
 RUN mkdir /data
 
 FROM build AS reranker-build
+# `openvino` for the precisions that it runs.
+ARG EXTRA=""
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
-    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-install-workspace --package knowledge-reranker --python ${PYTHON}
+    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-install-workspace --package knowledge-reranker ${EXTRA:+--extra ${EXTRA}} --python ${PYTHON}
 COPY services/servicekit/src services/servicekit/src
 COPY services/modelkit/src services/modelkit/src
 COPY services/reranker/src services/reranker/src
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
-    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package knowledge-reranker --python ${PYTHON} && rm -f /opt/venv/.lock
+    /opt/uv/bin/uv sync --quiet --frozen --no-dev --no-editable --package knowledge-reranker ${EXTRA:+--extra ${EXTRA}} --python ${PYTHON} && rm -f /opt/venv/.lock
 
 FROM build AS embedding-build
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
@@ -60,15 +62,19 @@ RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=
 # Model files: baked in where MODELS names a model, else a volume or the first start brings them. Converting needs a package of its own.
 FROM build AS models
 ARG MODELS=""
+# Made of the model that is baked in, for `auto` to choose from: bf16 or int8-weights.
+ARG PRECISION=""
 COPY services/servicekit/src services/servicekit/src
 COPY services/modelkit/src services/modelkit/src
 # Fetched into the cache, so that an edit of the two kits neither fetches nor converts again.
 RUN --mount=type=secret,id=ca,target=/etc/ssl/certs/ca-certificates.crt --mount=type=cache,target=/root/.cache \
     mkdir /models && if [ -n "${MODELS}" ]; then \
       export PATH=/opt/venv/bin:/opt/uv/bin:$PATH MODEL_CACHE_DIR=/root/.cache/models && \
-      uv sync --quiet --frozen --no-dev --no-editable --package knowledge-modelkit --extra convert --python ${PYTHON} && \
-      knowledge-models fetch ${MODELS} && folder="$(knowledge-models path ${MODELS})" && \
-      cd ${MODEL_CACHE_DIR} && cp -r --parents "${folder#${MODEL_CACHE_DIR}/}" /models; fi
+      uv sync --quiet --frozen --no-dev --no-editable --package knowledge-modelkit --extra convert ${PRECISION:+--extra quantize} \
+        --python ${PYTHON} && \
+      knowledge-models fetch ${MODELS} && folder="$(knowledge-models path ${MODELS})" && folder="${folder#${MODEL_CACHE_DIR}/}" && \
+      if [ -n "${PRECISION}" ]; then knowledge-models quantize ${MODELS} --to ${PRECISION}; fi && \
+      cd ${MODEL_CACHE_DIR} && cp -r --parents "${folder}" ${PRECISION:+"${folder}-quantized"} /models; fi
 
 FROM ${RUNTIME_IMAGE} AS runtime
 ARG RUNTIME_IMAGE
