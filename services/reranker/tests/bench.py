@@ -25,17 +25,17 @@ class Counts:
         self.runs = 0
         self.lookups: list[str] = []
 
-    def pair(self, outcome: str) -> None:
+    def pairs(self, outcome: str, count: int) -> None:
         """Remember."""
-        self.outcomes.append(outcome)
+        self.outcomes += [outcome] * count
 
     def run(self, seconds: float) -> None:
         """Count."""
         self.runs += 1
 
-    def lookup(self, cache: str, result: str) -> None:
+    def lookup(self, cache: str, result: str, count: int = 1) -> None:
         """Remember."""
-        self.lookups.append(result)
+        self.lookups += [result] * count
 
     def of(self, model: str) -> "Counts":
         """The same."""

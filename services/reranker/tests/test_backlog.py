@@ -126,9 +126,9 @@ def test_a_run_ends_only_when_nobody_waits_for_it() -> None:
     assert backlog.tasks == {}
 
 
-@pytest.mark.parametrize(("deadline", "late"), [(3.0, 1.0), (4.0, 0.0)])
+@pytest.mark.parametrize(("deadline", "late"), [(3.0, 1.3), (4.4, 0.04), (4.5, 0.0)])
 def test_all_work_with_an_earlier_deadline_stands_in_front(deadline: float, late: float) -> None:
-    """Not only what was promised of it; and the wait that is told is enough."""
+    """Not only what was promised of it, and a tenth of the time is kept free; the wait that is told is enough."""
     ahead = _job(2.5, [1.0] * 3, promise=2)
     backlog, asking = _backlog(ahead), _job(deadline, [1.0])
     assert backlog.late_by(asking, 0.0) == pytest.approx(late)

@@ -167,7 +167,7 @@ async def test_a_small_model_that_is_late_is_ended_at_its_share(bench: Make) -> 
     held = Held()
     made = bench(small=held, seconds_per_token=0.5, small_seconds_per_token=0.001)
     held.scorer = made.small
-    outcome = await made.rank(*EIGHT, left_s=1.2, partial=True)
+    outcome = await made.rank(*EIGHT, left_s=1.4, partial=True)
     assert made.small.stops["a"].requested
     assert told(outcome) == ("ab", {"deadline"})
 
@@ -314,7 +314,7 @@ def test_a_promise_that_would_break_leaves_the_small_model_out() -> None:
 def test_nothing_is_started_that_would_break_the_promise_of_one_that_is_held() -> None:
     """While its small pair runs on one worker, the other takes nothing long."""
     backlog = Backlog(2, lambda task: task.cost_s)
-    first, job = _job(0, 1.15, [0.1]), _job(0, 1.15, [1.0, 1.0])
+    first, job = _job(0, 1.25, [0.1]), _job(0, 1.25, [1.0, 1.0])
     assert cascade.lead(backlog, first, job, 2, 0.0)
     assert backlog.next(0.0)[0] in first.running
     backlog.add(_job(0, 100, [9.0]))

@@ -23,13 +23,13 @@ MUSEUM = "New York City is famous for the Metropolitan Museum of Art."
 class _Nobody:
     """Observes nothing."""
 
-    def pair(self, outcome: str) -> None:
+    def pairs(self, outcome: str, count: int) -> None:
         """Ignore it."""
 
     def run(self, seconds: float) -> None:
         """Ignore it."""
 
-    def lookup(self, cache: str, result: str) -> None:
+    def lookup(self, cache: str, result: str, count: int = 1) -> None:
         """Ignore it."""
 
     def of(self, model: str) -> "_Nobody":

@@ -16,6 +16,8 @@ from reranker.outcome import Scores
 from reranker.scorer import Pair
 
 STRETCH = 8.0
+RESERVE = 0.1
+"""Share of the time left that a promise keeps free where others are in front: the machine may slow down before its turn comes."""
 PROMISED_PAIRS = 2
 """What a request that allows a partial answer is promised at least: fewer are no ranking."""
 
@@ -145,12 +147,14 @@ class Backlog:
         seen: set[Task] = set()
         ahead = [_costs(each.waiting, seen) for each in self._jobs if each.deadline <= job.deadline]
         own = _costs((task for task, promised in job.waiting.items() if promised), set(seen))
-        late = finishes(self._free(now), [*ahead, own])[-1] - job.deadline if own else 0.0
+        others = self._jobs or self._running
+        due = job.deadline - (RESERVE * max(0.0, job.deadline - now) if others else 0.0)
+        late = finishes(self._free(now), [*ahead, own])[-1] - due if own else 0.0
         broken = self._broken_by(job, now)
         if max(late, broken) <= 0:
             return 0.0
         rest = [_costs(each.waiting, seen) for each in self._jobs if each.deadline > job.deadline]
-        drained = max(finishes(self._free(now), [*ahead, *rest, own])) - job.deadline
+        drained = max(finishes(self._free(now), [*ahead, *rest, own])) - due
         return max(late, broken, drained)
 
     def _broken_by(self, job: Job, now: float) -> float:

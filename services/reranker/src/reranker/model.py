@@ -23,13 +23,13 @@ log = structlog.get_logger(__name__)
 class Observer(Protocol):
     """Who is told of each pair of one model; `telemetry.Instruments` is one."""
 
-    def pair(self, outcome: str) -> None:
-        """A document of an answer got a score or not."""
+    def pairs(self, outcome: str, count: int) -> None:
+        """Documents of an answer: scored, or why not."""
 
     def run(self, seconds: float) -> None:
         """A pair was run."""
 
-    def lookup(self, cache: Cache, result: Lookup) -> None:
+    def lookup(self, cache: Cache, result: Lookup, count: int = 1) -> None:
         """Something was known, on its way for another request, or neither."""
 
     def of(self, model: str) -> "Observer":

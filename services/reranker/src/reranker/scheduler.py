@@ -7,6 +7,7 @@ for any more is dropped, and ended where it runs. A run that does not end at onc
 import asyncio
 import math
 import threading
+from collections import Counter
 from collections.abc import Sequence
 
 from modelkit import Deadline
@@ -14,7 +15,7 @@ from modelkit.serving import Clock, busy
 from reranker import cascade
 from reranker.backlog import PROMISED_PAIRS, Backlog, Job, Task
 from reranker.cache import CachedScore, ScoreCache, score_cache
-from reranker.model import Model, Observer
+from reranker.model import Lookup, Model, Observer
 from reranker.outcome import Outcome, Scores
 from reranker.preparing import Prepared, Preparing
 from reranker.settling import Settling
@@ -103,8 +104,8 @@ class Scheduler:
                 self._backlog.drop(job)
                 outcome = job.scores.outcome()
                 self._wake.notify_all()  # a worker may stand still for the sake of a promise that is void now
-        for reason in ["scored"] * len(outcome.scored) + [each.reason for each in outcome.unscored]:
-            self.model.observer.pair(reason)
+        for reason, count in Counter(("scored",) * len(outcome.scored) + tuple(each.reason for each in outcome.unscored)).items():
+            self.model.observer.pairs(reason, count)
         return outcome
 
     def _new_job(
@@ -138,8 +139,7 @@ class Scheduler:
         """
         with self._wake:
             now = self._clock()
-            for each in prepared:
-                self._join(job, each)
+            self._join_all(job, prepared, self.model)
             wanted, fitting = len(job.waiting), self._backlog.fits_idle(job, now)
             hopeless = fitting < (min(1, wanted) if allow_partial else wanted)
             # Predictions too dark to let anybody in would never be corrected: after a pause one request may try.
@@ -162,8 +162,8 @@ class Scheduler:
 
     def _lead(self, first: Job, small: Sequence[Prepared], job: Job, promised: int, now: float) -> bool:
         """Queue the small model's pairs in front of the job, if there is time for it."""
-        for each in small:
-            self._join(first, each)
+        if self._small is not None:
+            self._join_all(first, small, self._small)
         led = cascade.lead(self._backlog, first, job, promised, now)
         self._settle(first)
         return led
@@ -179,25 +179,29 @@ class Scheduler:
             self._settle(job)
             self._wake.notify_all()
 
-    def _join(self, job: Job, prepared: Prepared) -> None:
-        """Take the score if it is known, wait for it if it is on its way, else ask for it."""
+    def _join_all(self, job: Job, prepared: Sequence[Prepared], model: Model) -> None:
+        """Each of them, and count what was known: once for all, because each count takes as long as a look-up."""
+        for result, count in Counter(self._join(job, each) for each in prepared).items():
+            if result is not None:
+                model.observer.lookup("pairs", result, count)
+
+    def _join(self, job: Job, prepared: Prepared) -> Lookup | None:
+        """Take the score if it is known, wait for it if it is on its way, else ask for it; None if there is nothing to be scored."""
         index, key, query = prepared.index, prepared.key, prepared.query
         known = self._cache.get(key)
         if known is not None:
-            query.model.observer.lookup("pairs", "hit")
             job.scores.add(index, known.raw, known.tokens, truncated=known.truncated)
-            return
+            return "hit"
         task = self._backlog.tasks.get(key) or next((each for each in job.waiting if each.key == key), None)
         if task is not None:
-            query.model.observer.lookup("pairs", "joined")
             job.join(task, index)
-            return
+            return "joined"
         pair = prepared.pair or query.pair(job.scores.documents[index])
         if not pair.tokens.content.any():
             job.scores.empty(index)
-            return
-        query.model.observer.lookup("pairs", "miss")
+            return None
         job.join(Task(key, query, pair, query.cost_s(pair)), index)
+        return "miss"
 
     def _settle(self, job: Job) -> None:
         """Answer if there is nothing more to wait for."""

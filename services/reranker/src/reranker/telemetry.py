@@ -79,17 +79,17 @@ class Instruments:
         """A request was taken on, with so many pairs."""
         self._batch_size.record(pairs, self.attributes)
 
-    def pair(self, outcome: str) -> None:
-        """A document of an answer: scored, or why not."""
-        self._pairs.add(1, {OUTCOME: outcome, **self.attributes})
+    def pairs(self, outcome: str, count: int) -> None:
+        """Documents of an answer: scored, or why not."""
+        self._pairs.add(count, {OUTCOME: outcome, **self.attributes})
 
     def run(self, seconds: float) -> None:
         """A pair was run to its end."""
         self._pair_duration.record(seconds, self.attributes)
 
-    def lookup(self, cache: str, result: str) -> None:
-        """A pair or a passage was looked up: hit, miss, or (a pair) joined with the same one of another request."""
-        self._lookups.add(1, {CACHE: cache, CACHE_RESULT: result, **self.attributes})
+    def lookup(self, cache: str, result: str, count: int = 1) -> None:
+        """Pairs or passages were looked up: hit, miss, or (a pair) joined with the same one of another request."""
+        self._lookups.add(count, {CACHE: cache, CACHE_RESULT: result, **self.attributes})
 
     def partial(self) -> None:
         """An answer with status `partial`."""
