@@ -63,7 +63,7 @@ check: setup ## lint, types, layers, unit tests, lock check, secret scan: the ev
 	@mypy
 	@lint-imports --no-logo 2>/dev/null | tail -1
 	@python -m tests.parts.secrets
-	@pytest -q services -m "not models and not opensearch"
+	@pytest -q services -m "not models and not opensearch" --numprocesses auto --maxprocesses 4 --dist loadfile
 
 test: setup ## everything: check, contract suite on a real OpenSearch node, end to end with real weights
 	@mkdir -p .run
