@@ -14,12 +14,17 @@ single times do not, so none are given.
 
 def write_section(name: str, title: str, command: str, lines: Sequence[str]) -> None:
     """Replace section `name`, or append it."""
+    write_block(PAGE, name, [f"## {title}", "", f"`{command}`", "", *lines])
+
+
+def write_block(page: Path, name: str, lines: Sequence[str]) -> None:
+    """Replace what stands between the marks of `name` on a page, or append it with its marks."""
     body = "\n".join(lines)
-    section = f"<!-- {name} -->\n## {title}\n\n`{command}`\n\n{body}\n<!-- /{name} -->\n"
-    page = PAGE.read_text(encoding="utf-8") if PAGE.exists() else HEAD
+    block = f"<!-- {name} -->\n{body}\n<!-- /{name} -->\n"
+    text = page.read_text(encoding="utf-8") if page.exists() else HEAD
     pattern = re.compile(rf"<!-- {re.escape(name)} -->.*?<!-- /{re.escape(name)} -->\n", re.DOTALL)
-    page = pattern.sub(lambda _: section, page) if pattern.search(page) else f"{page}\n{section}"
-    PAGE.write_text(page, encoding="utf-8")
+    text = pattern.sub(lambda _: block, text) if pattern.search(text) else f"{text}\n{block}"
+    page.write_text(text, encoding="utf-8")
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.load.figures import SideBySide, quantile
 from tests.load.report import Part, publish, verdict
 from tests.load.rerank.measure import AgainstPeers, Deadlines, Overload
 from tests.load.rerank.partial import SHARES, Curve
 from tests.load.rerank.texts import PASSAGES
+from tests.parts.benchmark_page import markdown_table, write_block
 
+SIZING_PAGE = Path("docs/reranker.md")
 SEED_LIMITS = {"auto": 5.0, "int8-static": 5.8}
 PEER_LIMITS = {"500 characters": 1.9, "80 to 1,800 characters": 3.5}
 LATE_LIMIT_MS = 50
@@ -168,5 +171,7 @@ def report(measured: Measured, data: str, load_before: str) -> None:
     parts += [deadlines_part(shape.precision, shape.deadlines) for shape in measured.shapes if shape.deadlines]
     parts += [peers_part(measured), promises_part(measured), cache_part(measured)]
     parts += [curve_part(measured.curve)] if measured.curve else []
-    parts.append(sizes_part(measured))
+    sizes = sizes_part(measured)
+    parts.append(sizes)
+    write_block(SIZING_PAGE, "sizes", markdown_table(sizes.header, sizes.rows))
     publish("rerank", "The reranker-service", "make bench-rerank", parts, f"Texts of {data}; ", load_before)
