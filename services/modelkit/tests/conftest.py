@@ -1,5 +1,7 @@
 """Real models for the tests marked `models`, from the user's own cache; and a tokenizer of a handful of words."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,23 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from modelkit import CrossEncoder, Encoder, ModelFiles, ensure, usable_cpus
 from modelkit.encoder_graph import Shape, write_encoder
 from modelkit.manifest import PrecisionSpec, manifest
+from modelkit.session import Stop
 
 WORDS = ["query", "passage", ":", "wasser", "erde", "sonne", "mond", "s", "sep", "<", ">", "/", "[", "]", "cls"]
+
+
+class _StopWithin(Stop):
+    @contextmanager
+    def ended_by(self, end: Callable[[], None]) -> Iterator[None]:
+        with super().ended_by(end):
+            self.request()
+            yield
+
+
+@pytest.fixture
+def stop_within() -> Stop:
+    """Is requested as soon as a run has taken it over."""
+    return _StopWithin()
 
 
 @pytest.fixture(scope="session")

@@ -2,8 +2,6 @@
 
 import math
 import struct
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -108,24 +106,14 @@ def test_int8_stays_close(tmp_path: Path) -> None:
     assert full @ small / np.linalg.norm(full) / np.linalg.norm(small) > 0.98
 
 
-class _StopWithin(Stop):
-    """Is requested once the run has taken it over."""
-
-    @contextmanager
-    def ended_by(self, end: Callable[[], None]) -> Iterator[None]:
-        with super().ended_by(end):
-            self.request()
-            yield
-
-
-def test_a_run_can_be_ended_from_outside(tmp_path: Path) -> None:
+def test_a_run_can_be_ended_from_outside(tmp_path: Path, stop_within: Stop) -> None:
     """The seam for cancellation, before the run and within it; the session is fit for the next."""
     weights = _weights(np.random.default_rng(4))
     write_encoder(tmp_path / "model.onnx", weights, Shape(LAYERS, HEADS))
     model = OnnxModel(tmp_path / "model.onnx", ONE)
-    before, within = Stop(), _StopWithin()
+    before = Stop()
     before.request()
-    for stop in (before, within):
+    for stop in (before, stop_within):
         with pytest.raises(RunTerminated):
             model.run(IDS, TYPES, stop)
     assert np.isfinite(model.run(IDS, TYPES)).all()

@@ -6,6 +6,7 @@ rounded up: there are few shapes, all are met before the first request, and memo
 
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import cycle
 from pathlib import Path
 from threading import Barrier
@@ -82,13 +83,21 @@ class OpenVinoModel:
         """As of `Session`."""
         stop, feeds, request = stop or Stop(), padded(ids, type_ids), self._request()
         try:
-            with stop.ended_by(request.cancel):
-                found = request.infer({name: value for name, value in feeds.items() if name in self._inputs})
+            # Begun before it can be stopped: a request that has not begun takes no notice of being cancelled.
+            request.start_async({name: value for name, value in feeds.items() if name in self._inputs})
+            try:
+                with stop.ended_by(request.cancel):
+                    request.wait()
+            except RunTerminated:
+                request.cancel()
+                with suppress(RuntimeError):  # which says that it was cancelled
+                    request.wait()
+                raise
+            found = np.array(request.get_output_tensor(0).data, np.float32)
         except RuntimeError as error:
             if stop.requested:
                 raise RunTerminated from None
             raise RunFailed(type(error).__name__) from None  # its own message may name token ids, which are as good as the text
         finally:
             self._idle.append(request)
-        first: Floats = np.asarray(found[0], np.float32)[0]
-        return first[: ids.size] if self._per_token else first
+        return found[0, : ids.size] if self._per_token else found[0]
